@@ -1,5 +1,10 @@
 """Undirected neural networks: write down an energy over a factor graph, and ask it any question."""
 
+from undirected import orders
+from undirected.equilibrium import Tolerance
+from undirected.factors import Conv1d, Conv2d, Conv3d, Directed, Einsum, Energy, Factor, Linear
+from undirected.losses import fenchel_young
+from undirected.network import UNN
 from undirected.regularizers import (
     Elementwise,
     HardTanh,
@@ -12,3 +17,33 @@ from undirected.regularizers import (
     Tanh,
 )
 from undirected.simplex import Entmax15, Softmax, Sparsemax
+from undirected.variable import Partial, Variable
+
+__all__ = [
+    "UNN",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "Directed",
+    "Einsum",
+    "Elementwise",
+    "Energy",
+    "Entmax15",
+    "Factor",
+    "HardTanh",
+    "Identity",
+    "LeakyReLU",
+    "Linear",
+    "Partial",
+    "ReLU",
+    "Regularizer",
+    "Sigmoid",
+    "SoftThreshold",
+    "Softmax",
+    "Sparsemax",
+    "Tanh",
+    "Tolerance",
+    "Variable",
+    "fenchel_young",
+    "orders",
+]

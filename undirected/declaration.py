@@ -27,9 +27,9 @@ def describe(thing: object) -> str:
     """`Name(argument=value)` with the arguments that differ from their defaults."""
     words = [repr(value) for value in positional(thing)]
     for p in inspect.signature(type(thing)).parameters.values():
-        if p.kind is p.VAR_POSITIONAL:
-            continue
         value = getattr(thing, p.name)
+        if p.kind is p.VAR_POSITIONAL or (p.name == "name" and value == "-".join(getattr(thing, "variables", ()))):
+            continue
         if p.default is p.empty:
             words.append(repr(value))
         elif value is not p.default and value != p.default:

@@ -59,9 +59,26 @@ class Regularizer(ABC):
         """The h that attains the maximum among those that equal `value` where `known`."""
         raise TypeError(f"{self} cannot be observed in part: it has no `complete`. Observe all of it, or none.")
 
+    def attained(
+        self,
+        h: Float[Tensor, "batch *event"],
+        t: Float[Tensor, "batch *event"],
+        mask: Bool[Tensor, ...] | None = None,
+        known: Bool[Tensor, "batch *event"] | None = None,
+    ) -> Float[Tensor, " batch"]:
+        """`Psi(h)` for an h that came from `activation(t)`, or from `complete(t, known, ...)`.
+
+        The same as `value(h)`; a regularizer whose Psi is hard to evaluate uses t: `Psi(h) = <t, h> - Psi*(t)`.
+        """
+        return self.value(h, mask)
+
+    def label_axes(self, rank: int) -> tuple[int, ...]:
+        """Which of a variable's `rank` axes its integer labels have."""
+        raise TypeError(f"{self} has no integer labels; give floating point values.")
+
     def encode(self, labels: Int[Tensor, "batch ..."], shape: tuple[int, ...]) -> Float[Tensor, "batch *event"]:
-        """Integer labels as a point of the domain, of event shape `shape`."""
-        raise TypeError(f"{self} has no integer labels; give floating point values of shape (batch, {shape}).")
+        """Integer labels, of the axes `label_axes`, as a point of the domain of event shape `shape`."""
+        raise TypeError(f"{self} has no integer labels; give floating point values.")
 
     def radius(self, shape: tuple[int, ...]) -> float:
         """The largest Euclidean norm in the domain for a variable of this event shape."""
@@ -69,6 +86,11 @@ class Regularizer(ABC):
 
     def __repr__(self) -> str:
         return describe(self)
+
+
+def concrete(tensor: Tensor) -> bool:
+    """May we look at its numbers? Not while it is traced or mapped over."""
+    return not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def positive(scale: float, owner: object) -> float:

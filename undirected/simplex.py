@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from undirected.regularizers import Regularizer, positive, t_log_t, total, within
+from undirected.regularizers import Regularizer, concrete, positive, t_log_t, total, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,21 +71,17 @@ class Simplex(Regularizer):
         shared = left * self.link(_fill(t, free), dim)
         return torch.where(known, value, torch.where(free, shared, 0))
 
+    def label_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(axis for axis in range(rank) if axis != self.axis % rank)
+
     def encode(self, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Class numbers as one-hot vectors along the axis."""
         axis = self.axis % len(shape)
-        classes, rest = shape[axis], shape[:axis] + shape[axis + 1 :]
-        if tuple(labels.shape[1:]) != rest:
-            raise ValueError(
-                f"labels have shape {tuple(labels.shape)}; a variable of shape {shape} with {self} takes "
-                f"(batch, {', '.join(map(str, rest))})." if rest else
-                f"labels have shape {tuple(labels.shape)}; a variable of shape {shape} with {self} takes (batch,)."
-            )
-        if not torch.compiler.is_compiling() and labels.numel():
+        if concrete(labels) and labels.numel():
             low, high = int(labels.min()), int(labels.max())
-            if low < 0 or high >= classes:
-                raise ValueError(f"labels must be from 0 to {classes - 1}, but they are from {low} to {high}.")
-        return F.one_hot(labels.long(), classes).movedim(-1, axis + 1).to(torch.get_default_dtype())
+            if low < 0 or high >= shape[axis]:
+                raise ValueError(f"labels must be from 0 to {shape[axis] - 1}, but they are from {low} to {high}.")
+        return F.one_hot(labels.long(), shape[axis]).movedim(-1, axis + 1).to(torch.get_default_dtype())
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(math.prod(shape) / shape[self.axis])

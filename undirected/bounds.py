@@ -1,0 +1,179 @@
+"""Bounds: has the energy a lower bound, whatever the free variables are?
+
+Variables on a bounded domain are always safe. Let a and b be two others, with `Psi >= c/2 |x|^2`, that share a factor:
+then the energy contains the quadratic form `c_a/2 |a|^2 + c_b/2 |b|^2 - a' W b`, which falls for ever as soon as the
+spectral norm of W exceeds `sqrt(c_a c_b)`. For several such couplings the same is true of the largest eigenvalue of
+all of them together, each divided by `sqrt(c_a c_b)`, against 1. Three such variables in one factor make a cubic,
+which no quadratic holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from undirected.graph import Graph
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DENSE = 1024  # up to this many entries the couplings are written out as a matrix
+SWEEPS = 100  # of power iteration beyond that
+TYPICAL_SIZE = 8  # of a symbolic axis
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Free variables without bounds that pull each other, by which factors, and how strongly (bounded while < 1)."""
+
+    variables: tuple[str, ...]
+    factors: tuple[str, ...]
+    norm: float
+    is_searched: bool  # the norm depends on bounded or observed variables too; this is the largest found
+
+    def __str__(self) -> str:
+        what = "the largest coupling found" if self.is_searched else "the spectral norm of the coupling"
+        return (
+            f"{what} of {', '.join(self.variables)} (factor{'s' if len(self.factors) > 1 else ''} "
+            f"{', '.join(map(repr, self.factors))}) is {self.norm:.4g} and must stay below 1"
+        )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Whether the energy of a query has a lower bound. `verdict` is "always", "while", "no" or "unknown"."""
+
+    observed: tuple[str, ...]
+    couplings: tuple[Coupling, ...] = ()
+    cubic: tuple[str, ...] = ()  # factors with three or more free variables without bounds
+    opaque: tuple[str, ...] = ()  # energies and regularizers whose growth is not known
+
+    @property
+    def verdict(self) -> str:
+        if self.cubic or any(coupling.norm >= 1 for coupling in self.couplings):
+            return "no"
+        if self.opaque:
+            return "unknown"
+        return "while" if self.couplings else "always"
+
+    def explain(self) -> str:
+        given = f"Given {', '.join(self.observed)}" if self.observed else "With nothing observed"
+        text = {
+            "always": f"{given}, the energy has a lower bound, whatever the weights.",
+            "while": f"{given}, the energy has a lower bound: ",
+            "no": f"{given}, the energy has no lower bound: ",
+            "unknown": f"{given}, it cannot be told whether the energy has a lower bound: ",
+        }[self.verdict]
+        reasons = [str(coupling) for coupling in self.couplings]
+        reasons += [f"factor {name!r} joins three free variables without bounds, a cubic" for name in self.cubic]
+        reasons += [f"nothing is known about the growth of {name!r}" for name in self.opaque]
+        text += "; ".join(reasons) + "." * bool(reasons)
+        if self.verdict == "no":
+            names = dict.fromkeys(name for coupling in self.couplings for name in coupling.variables)
+            text += (
+                f" Give {' or '.join(names) or 'some of them'} a bounded regularizer (Tanh, Sigmoid, HardTanh), observe "
+                f"more, or make the weights smaller."
+            )
+        return text
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+@torch.no_grad()
+def bound(graph: Graph, observed: Iterable[str], partial: Iterable[str] = ()) -> Bound:
+    """The verdict for a query in which `observed` are known whole."""
+    observed = tuple(observed)
+    free = [name for name in graph.variables if name not in observed]
+    loose = [name for name in free if not graph.variables[name].regularizer.bounded]
+    opaque = [name for name in loose if graph.variables[name].regularizer.curvature <= 0]
+    cubic, coupled = [], {}
+    for name, factor in graph.factors.items():
+        inside = tuple(variable for variable in factor.variables if variable in loose)
+        if any(name in graph.extra_energies(variable) for variable in factor.variables):
+            opaque += [name] if any(variable in free for variable in factor.variables) else []
+        elif len(inside) > 2:
+            cubic.append(name)
+        elif len(inside) == 2:
+            coupled[name] = inside
+    couplings = []
+    for variables in _pieces(list(coupled.values())):
+        factors = [name for name, inside in coupled.items() if set(inside) <= variables]
+        couplings.append(_coupling(graph, [v for v in loose if v in variables], factors))
+    return Bound(tuple([*observed, *partial]), tuple(couplings), tuple(cubic), tuple(opaque))
+
+
+def _pieces(pairs: list[tuple[str, ...]]) -> list[set[str]]:
+    """The connected components of these pairs."""
+    pieces: list[set[str]] = []
+    for pair in pairs:
+        touched = [piece for piece in pieces if piece & set(pair)]
+        pieces = [piece for piece in pieces if piece not in touched] + [set(pair).union(*touched)]
+    return pieces
+
+
+def _coupling(graph: Graph, variables: list[str], factors: list[str]) -> Coupling:
+    anchor = graph.anchor()
+    like = torch.empty(0) if anchor is None else anchor
+    symbols = {s.name for variable in graph.variables.values() for s in variable.symbols}
+    sizes = dict.fromkeys(symbols, TYPICAL_SIZE)
+    shapes = {name: variable.event_shape(sizes) for name, variable in graph.variables.items()}
+    others = sorted({v for name in factors for v in graph.factors[name].variables} - set(variables))
+    widths = [torch.Size(shapes[name]).numel() for name in variables]
+
+    def apply(x: Tensor, context: Mapping[str, Tensor]) -> Tensor:
+        """The couplings, each divided by sqrt(c_a c_b), times x of shape (batch, all entries)."""
+        parts = dict(zip(variables, x.split(widths, 1), strict=True))
+        values = {name: part.unflatten(1, shapes[name]) for name, part in parts.items()}
+        values |= {name: value.expand(len(x), *value.shape[1:]) for name, value in context.items()}
+        result = {name: torch.zeros_like(part) for name, part in parts.items()}
+        for name in factors:
+            factor = graph.factors[name]
+            for place, target in enumerate(factor.variables):
+                if target in variables:
+                    inputs = [values[v] for v in factor.variables]
+                    inputs[place] = torch.zeros_like(inputs[place])
+                    pair = [v for v in factor.variables if v in variables]
+                    c = [graph.variables[v].regularizer.curvature for v in pair]
+                    result[target] = result[target] + factor.message(place, *inputs).flatten(1) / (c[0] * c[1]) ** 0.5
+        return torch.cat(list(result.values()), 1)
+
+    if not others and sum(widths) <= DENSE:
+        matrix = apply(torch.eye(sum(widths), dtype=like.dtype, device=like.device), {})
+        norm = float(torch.linalg.eigvalsh((matrix + matrix.T).double() / 2)[-1])
+        return Coupling(tuple(variables), tuple(factors), norm, False)
+    norm = _search(graph, apply, others, shapes, sum(widths), factors, variables, widths, like)
+    return Coupling(tuple(variables), tuple(factors), norm, bool(others))
+
+
+def _search(graph, apply, others, shapes, width, factors, variables, widths, like):  # type: ignore[no-untyped-def]
+    """The largest eigenvalue by power iteration, while the bounded variables turn to where they strengthen it."""
+    generator = torch.Generator(device=like.device).manual_seed(0)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
+
+    context = {name: graph.variables[name].regularizer.activation(noise(1, *shapes[name])) for name in others}
+    x = torch.nn.functional.normalize(noise(1, width))
+    norm = 0.0
+    for _ in range(SWEEPS):
+        # Adding a multiple of x makes the largest eigenvalue, not the largest in size, the one that wins.
+        y = apply(x, context)
+        norm = float((x * y).sum())
+        x = torch.nn.functional.normalize(y + max(norm, float(y.norm())) * x)
+        parts = {n: p.unflatten(1, shapes[n]) for n, p in zip(variables, x.split(widths, 1), strict=True)}
+        for name in others:
+            pull = torch.zeros(1, *shapes[name], dtype=like.dtype, device=like.device)
+            for factor_name in factors:
+                factor = graph.factors[factor_name]
+                if name in factor.variables:
+                    place = factor.variables.index(name)
+                    inputs = [parts.get(v, context.get(v)) for v in factor.variables]
+                    inputs[place] = torch.zeros_like(pull)
+                    pull = pull + factor.message(place, *inputs)
+            sharp = 1e3 / pull.abs().amax().clamp_min(1e-12)
+            context[name] = graph.variables[name].regularizer.activation(pull * sharp)
+    return norm
