@@ -98,7 +98,9 @@ def test_large_scores_agree_with_exact_arithmetic(size):
     scores = size * (2 * torch.rand(1, 5, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) - 1)
     every, h = sequences(5, 3)
     with mpmath.workdps(60):
-        weights = [mpmath.exp(mpmath.fsum(mpmath.mpf(x) for x in row)) for row in (scores * h).flatten(2).flatten(1).tolist()]
+        weights = [
+            mpmath.exp(mpmath.fsum(mpmath.mpf(x) for x in row)) for row in (scores * h).flatten(2).flatten(1).tolist()
+        ]
         z = mpmath.fsum(weights)
         log_z = float(mpmath.log(z))
         probability = torch.tensor([float(w / z) for w in weights], dtype=torch.float64)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from undirected.regularizers import t_log_t, total, within
+from undirected.regularizers import concrete, t_log_t, total, within
 from undirected.structure.logspace import conditional, draw, exact, log_sum_exp
-from undirected.structure.structure import Structure, concrete
+from undirected.structure.structure import Structure
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -23,9 +23,9 @@ class LinearChain(Structure):
     Entry `[i, a, b]` is the probability that position i - 1 has tag a and position i has tag b. Position 0 has no
     predecessor: there only row a = 0 is used, and all other rows of position 0 are zero whatever their scores.
 
-    `Psi(h) = scale * (sum_i sum_ab h_i log h_i - sum_(i > 0) sum_a p_(i-1) log p_(i-1))` with `p_i[b] = sum_a h_i[a, b]`
-    the tags' marginals (`node_marginals`), on the h whose neighbours agree about the tag they share: minus the entropy
-    of the Markov chain with these transitions. Its conjugate is the log-partition function of the chain, its
+    `Psi(h) = scale * (sum_i sum_ab h_i log h_i - sum_(i > 0) sum_a p_(i-1) log p_(i-1))` with the tags' marginals
+    `p_i[b] = sum_a h_i[a, b]` (`node_marginals`), on the h whose neighbours agree about the tag they share: minus the
+    entropy of the Markov chain with these transitions. Its conjugate is the log-partition function of the chain, its
     activation forward-backward.
 
     A variable's bias, over its integer axes, is a table of L x L transition scores; emissions come from a factor
@@ -40,7 +40,7 @@ class LinearChain(Structure):
 
     def log_partition(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         edges, exists = self._edges(scores, mask)
-        prefixes, log_z = _forward(edges, exists)
+        _, log_z = _forward(edges, exists)
         return log_z.to(scores.dtype)
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ class LinearChain(Structure):
         if count < 1:
             raise ValueError(f"{self}: count must be at least 1, got {count}.")
         edges, exists = self._edges(scores.detach(), mask)
-        batch, n, tags, _ = edges.shape
+        n, tags = edges.shape[1:3]
         best = F.pad(_start(edges, exists)[..., None], (0, count - 1), value=-math.inf)
         pointers = []
         for i in range(1, n):
@@ -87,7 +87,7 @@ class LinearChain(Structure):
             state = pointer.flatten(1).gather(1, state)
             path.append(state // count)
         sequences = torch.stack(path[::-1], -1).movedim(1, 0)
-        possible = (final.T > -math.inf)[..., None].expand_as(sequences)
+        possible = final.T.isfinite()[..., None].expand_as(sequences)
         if exists is not None:
             possible = possible & exists
         return _indicator(sequences, tags, scores.dtype, possible), final.T.to(scores.dtype)
@@ -131,6 +131,9 @@ class LinearChain(Structure):
         inside = inside & (exact_h[:, 0, 1:].abs() <= slack).flatten(1).all(1)
         psi = total(t_log_t(exact_h)) - shared.sum(1)
         return (self.scale * within(inside, psi)).to(h.dtype)
+
+    def label_axes(self, rank: int) -> tuple[int, ...]:
+        return (0,)
 
     def encode(self, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]) -> Float[Tensor, "batch n tags tags"]:
         """Tags per position, from 0 to L - 1, as their transitions. Positions of padding may have any tag."""

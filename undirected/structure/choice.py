@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from undirected.regularizers import total
+from undirected.regularizers import concrete, total
 from undirected.structure.logspace import conditional, draw, exact, log_sum_exp
-from undirected.structure.structure import Structure, concrete
+from undirected.structure.structure import Structure
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -50,14 +50,14 @@ class BudgetedChoice(Structure):
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         weights, exists = self._weights(scores, mask)
-        taking = self._taking(weights, exists)
+        skipping, taking = self._moves(weights, exists)
         chosen = F.one_hot(torch.tensor(self.k, device=scores.device), self.k + 1).to(weights.dtype)
         count = chosen.expand(*weights.shape[:-1], -1)  # the distribution of how many of the first i are chosen
         h = []
         for i in range(weights.shape[-1] - 1, -1, -1):
             take = count * taking[i]
             h.append(take.sum(-1))
-            count = count * (1 - taking[i]) + F.pad(take[..., 1:], (0, 1))
+            count = count * skipping[i] + F.pad(take[..., 1:], (0, 1))
         return self._existing(torch.stack(h[::-1], -1), exists).to(scores.dtype)
 
     def condition(self, scores: Tensor, known: Tensor, value: Tensor) -> Tensor:
@@ -80,12 +80,13 @@ class BudgetedChoice(Structure):
     ) -> Tensor:
         """Exact: from the last entry to the first, choose it or not, given how many are still to be chosen."""
         weights, exists = self._weights(scores.detach(), mask)
-        taking = self._taking(weights, exists)
+        moves = torch.stack(self._moves(weights, exists), -1)
         left = torch.full((count, *weights.shape[:-1]), self.k, device=scores.device)
         h = []
         for i in range(weights.shape[-1] - 1, -1, -1):
-            p = taking[i].expand(count, *taking[i].shape).gather(-1, left[..., None]).squeeze(-1)
-            taken = draw(torch.stack([1 - p, p], -1), generator)
+            move = moves[i].expand(count, *moves[i].shape)
+            p = move.gather(-2, left[..., None, None].expand(*left.shape, 1, 2)).squeeze(-2)
+            taken = draw(p, generator)
             left = left - taken
             h.append(taken)
         return self._existing(torch.stack(h[::-1], -1).to(scores.dtype), exists)
@@ -100,8 +101,8 @@ class BudgetedChoice(Structure):
             raise ValueError(f"{self}: count must be at least 1, got {count}.")
         if scores.dim() != 2:
             raise TypeError(
-                f"{self}: top is for a variable of one axis, but the scores have shape {tuple(scores.shape)}. Its other "
-                f"axes are independent: flatten them into the batch, scores.flatten(0, -2)."
+                f"{self}: top is for a variable of one axis, but the scores have shape {tuple(scores.shape)}. The "
+                f"other axes are independent: flatten them into the batch, scores.flatten(0, -2)."
             )
         weights, _ = self._weights(scores.detach(), mask)
         ordered, order = weights.sort(-1, descending=True)
@@ -113,23 +114,29 @@ class BudgetedChoice(Structure):
                 values[rank, example] = value
         return found.to(scores.device), values.to(scores)
 
-    def encode(self, labels: Int[Tensor, "batch *rest k"], shape: tuple[int, ...]) -> Float[Tensor, "batch *event"]:
-        """The k chosen places, in any order, as a 0/1 vector."""
-        expected = (*shape[:-1], self.k)
-        if tuple(labels.shape[1:]) != expected:
+    def label_axes(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(rank))
+
+    def encode(self, labels: Int[Tensor, "batch *event"], shape: tuple[int, ...]) -> Float[Tensor, "batch *event"]:
+        """1 for what is chosen and 0 for the rest; from the k chosen places it is `F.one_hot(places, n).sum(-2)`."""
+        if tuple(labels.shape[1:]) != tuple(shape):
             raise ValueError(
-                f"labels have shape {tuple(labels.shape)}; a variable of shape {shape} with {self} takes the chosen "
-                f"places: (batch, {', '.join(map(str, expected))})."
+                f"labels have shape {tuple(labels.shape)}; a variable of shape {tuple(shape)} with {self} takes a 1 "
+                f"for each chosen entry and 0 elsewhere, in that shape: (batch, {', '.join(map(str, shape))})."
             )
         if concrete(labels) and labels.numel():
             low, high = int(labels.min()), int(labels.max())
-            if low < 0 or high >= shape[-1]:
-                raise ValueError(f"{self}: places must be from 0 to {shape[-1] - 1}, but they are from {low} to {high}.")
-            repeated = (labels.sort(-1).values.diff(dim=-1) == 0).flatten(1).any(1)
-            if repeated.any():
-                raise ValueError(f"{self}: example {int(repeated.nonzero()[0])} names the same place twice.")
-        h = torch.zeros(len(labels), *shape, device=labels.device)
-        return h.scatter(-1, labels.long(), 1.0)
+            if low < 0 or high > 1:
+                raise ValueError(
+                    f"{self}: labels are 1 for what is chosen and 0 for the rest, but they are from {low} to {high}. "
+                    f"If they are places, write F.one_hot(places, {shape[-1]}).sum(-2)."
+                )
+            # Fewer are no error here: those that are padding, or unknown, arrive as zeros.
+            chosen = labels.sum(-1)
+            if (chosen > self.k).any():
+                where = tuple((chosen > self.k).nonzero()[0].tolist())
+                raise ValueError(f"{self}: {int(chosen[where])} entries are chosen in example {where[0]}.")
+        return labels.to(torch.get_default_dtype())
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(self.k * math.prod(shape[:-1]))
@@ -146,10 +153,10 @@ class BudgetedChoice(Structure):
         exists = None if mask is None else mask.expand_as(scores).any(-1)
         return exact(self, scores, mask, required=True), exists
 
-    def _taking(self, weights: Tensor, exists: Tensor | None) -> list[Float[Tensor, "... k+1"]]:
-        """For each entry i and count j: the probability that i is chosen, given that j of the entries up to i are.
+    def _moves(self, weights: Tensor, exists: Tensor | None) -> tuple[Float[Tensor, "n ... k+1"], Tensor]:
+        """The probabilities that entry i is left, and chosen, given that j of the entries up to i are chosen.
 
-        The marginals are sums of products of these and of their complements: nothing cancels at large scores.
+        The marginals are sums of products of these, without a difference, so that small ones have all their digits.
         """
         self._require_possible(weights, exists)
         skip, take, _ = _skip_and_take(weights, self.k)
@@ -157,12 +164,13 @@ class BudgetedChoice(Structure):
         before = torch.stack(states[:-1])
         fewer = F.pad(before[..., :-1], (1, 0), value=-math.inf)
         skip, take = skip.movedim(-1, 0)[..., None], take.movedim(-1, 0)[..., None]
-        taking = conditional(torch.stack([before + skip, fewer + take]), 0)[1]
+        moves = conditional(torch.stack([before + skip, fewer + take]), 0)
         # Where nothing is possible (seen only by a compiled program, which cannot raise) the answer is not a number.
         impossible = log_z == -math.inf
         if exists is not None:
             impossible = impossible & exists
-        return list(torch.where(impossible[..., None], math.nan, taking))
+        skipping, taking = torch.where(impossible[..., None], math.nan, moves)
+        return skipping, taking
 
     def _require_possible(self, weights: Tensor, exists: Tensor | None) -> None:
         if not concrete(weights):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from undirected.structure.structure import concrete
+from undirected.regularizers import concrete
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -46,9 +46,7 @@ def conditional(x: Float[Tensor, "..."], dim: int) -> Float[Tensor, "..."]:
     return weight / torch.where(mass == 0, 1, mass)
 
 
-def draw(
-    probability: Float[Tensor, "... choices"], generator: torch.Generator | None = None
-) -> Int[Tensor, "..."]:
+def draw(probability: Float[Tensor, "... choices"], generator: torch.Generator | None = None) -> Int[Tensor, "..."]:
     """One index per vector of probabilities; never one whose probability is zero.
 
     >>> draw(torch.tensor([[0.0, 1.0, 0.0]]))
@@ -64,7 +62,7 @@ def exact(
 ) -> Float[Tensor, "batch *event"]:
     """Checked scores in float64, -inf outside the mask. +inf (an entry that must be present) only where `required`."""
     if not scores.is_floating_point():
-        raise TypeError(f"{structure}: scores must be floating point, got {scores.dtype}. Integer labels? Use `encode`.")
+        raise TypeError(f"{structure}: scores must be floating point, got {scores.dtype}. Labels? Use `encode`.")
     scores = scores.double()
     if concrete(scores):
         bad = scores.detach().isnan() if required else scores.detach().isnan() | (scores.detach() == math.inf)

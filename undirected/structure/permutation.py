@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from undirected.regularizers import t_log_t, total, within
+from undirected.errors import NotConverged
+from undirected.regularizers import concrete, t_log_t, total, within
 from undirected.structure.assignment import NoAssignment, best_assignment, best_assignments, in_some_assignment
 from undirected.structure.logspace import conditional, exact
-from undirected.structure.sinkhorn import balance, columns_of, log_partition_of
-from undirected.structure.structure import Structure, concrete
+from undirected.structure.sinkhorn import balance, implicit, log_partition_of
+from undirected.structure.structure import Structure
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
 #: 8! = 40,320 permutations are still quickly listed.
@@ -57,9 +58,9 @@ class Permutation(Structure):
 
     def log_partition(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         cells, impossible = self._cells(scores, mask)
-        prices, inverse = self._balance(cells)
+        prices, factors = self._balance(cells)
         # One step more, with derivatives: what it leaves out of the prices counts in the fourth order only.
-        log_z = log_partition_of(cells, columns_of(cells, prices, inverse, steps=1))
+        log_z = log_partition_of(cells, implicit(cells, prices, factors, steps=1))
         if impossible:
             gone = torch.zeros(len(cells), dtype=torch.bool, device=cells.device)
             gone[list(impossible)] = True
@@ -69,8 +70,8 @@ class Permutation(Structure):
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         cells, impossible = self._cells(scores, mask)
         self._require(impossible)
-        prices, inverse = self._balance(cells)
-        h = conditional(cells - columns_of(cells, prices, inverse, steps=2)[:, None, :], 2).to(scores.dtype)
+        prices, factors = self._balance(cells)
+        h = conditional(cells - implicit(cells, prices, factors, steps=2)[:, None, :], 2).to(scores.dtype)
         return h if mask is None else torch.where(mask, h, 0)
 
     def condition(self, scores: Tensor, known: Tensor, value: Tensor) -> Tensor:
@@ -118,8 +119,8 @@ class Permutation(Structure):
         n = scores.shape[-1]
         if n > LARGEST_LISTED:
             raise NotImplementedError(
-                f"{self}: exact samples are drawn by listing all n! permutations, for n up to {LARGEST_LISTED}; here n is "
-                f"{n}. For larger n there is no exact sampler: take `mode`, `top`, or the `mode` of scores to which "
+                f"{self}: exact samples are drawn by listing all n! permutations, for n up to {LARGEST_LISTED}; here n "
+                f"is {n}. For larger n there is no exact sampler: take `mode`, `top`, or the `mode` of scores to which "
                 f"Gumbel noise is added (which samples another distribution)."
             )
         every = torch.tensor(list(itertools.permutations(range(n))), device=scores.device)
@@ -140,8 +141,11 @@ class Permutation(Structure):
         inside = rows.all(1) & columns.all(1) & (wide >= -slack).flatten(1).all(1)
         return (self.scale * within(inside, total(t_log_t(wide)))).to(h.dtype)
 
+    def label_axes(self, rank: int) -> tuple[int, ...]:
+        return (0,)
+
     def encode(self, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]) -> Float[Tensor, "batch n n"]:
-        """The column of each row, from 0 to n - 1; -1 for the rows of padding, at the end."""
+        """The column of each row, from 0 to n - 1. Rows of padding, and unknown ones, may have column 0."""
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"{self} is for variables of shape (n, n), but this one is {shape}.")
         if tuple(labels.shape[1:]) != (shape[0],):
@@ -149,20 +153,19 @@ class Permutation(Structure):
                 f"labels have shape {tuple(labels.shape)}; a variable of shape {shape} with {self} takes "
                 f"(batch, {shape[0]}), the column of each row."
             )
-        if concrete(labels):
-            position = torch.arange(shape[0], device=labels.device)
-            length = (labels >= 0).sum(1, keepdim=True)
-            expected = torch.where(position < length, position, shape[0])  # 0, 1, ... and the padding last
-            actual = torch.where(labels < 0, shape[0], labels).sort(1).values
-            bad = (actual != expected).any(1) | ((labels != -1) & (position >= length)).any(1) | (labels < -1).any(1)
-            if bad.any():
-                example = int(bad.nonzero()[0])
+        if concrete(labels) and labels.numel():
+            low, high = int(labels.min()), int(labels.max())
+            if low < 0 or high >= shape[1]:
+                raise ValueError(f"{self}: columns are from 0 to {shape[1] - 1}, but these from {low} to {high}.")
+            ordered = labels.sort(1).values
+            repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
+            if repeated.any():
+                example, place = repeated.nonzero()[0].tolist()
                 raise ValueError(
-                    f"{self}: the labels of example {example}, {labels[example].tolist()}, are not a permutation. Name "
-                    f"every column from 0 once, and give -1 for the rows of padding, at the end."
+                    f"{self}: the labels of example {example}, {labels[example].tolist()}, are not a permutation: "
+                    f"column {int(ordered[example, place])} is there twice."
                 )
-        h = F.one_hot(labels.long().clamp_min(0), shape[1]) * (labels >= 0)[..., None]
-        return h.to(torch.get_default_dtype())
+        return F.one_hot(labels.long(), shape[1]).to(torch.get_default_dtype())
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(shape[0])
@@ -173,7 +176,7 @@ class Permutation(Structure):
         A row and a column that do not exist are each other's only choice, at a score of 0: that changes no result.
         """
         if scores.dim() != 3 or scores.shape[1] != scores.shape[2] or scores.shape[1] == 0:
-            raise ValueError(f"{self}: scores must have shape (batch, n, n) with n at least 1, got {tuple(scores.shape)}.")
+            raise ValueError(f"{self}: scores must have shape (batch, n, n) with n > 0, got {tuple(scores.shape)}.")
         cells = exact(self, scores, mask)
         if mask is not None:
             exists = mask.expand_as(scores)
@@ -198,20 +201,21 @@ class Permutation(Structure):
                 f"Allow one more of them."
             )
 
-    def _balance(self, cells: Tensor) -> tuple[Tensor, Tensor]:
-        prices, inverse, error, steps = balance(cells.detach(), self.tolerance, self.max_iterations)
+    def _balance(self, cells: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        prices, factors, error, steps = balance(cells.detach(), self.tolerance, self.max_iterations)
         poor = error > self.tolerance
         if not concrete(error):
-            return torch.where(poor[:, None], math.nan, prices), inverse
+            return torch.where(poor[:, None], math.nan, prices), factors
         if poor.any():
             warnings.warn(
-                f"{self}: not converged for {int(poor.sum())} of {len(poor)} examples after {steps} Newton steps; a column "
-                f"of example {int(error.argmax())} sums to 1 only within {float(error.max()):.1e}. Raise max_iterations or "
-                f"tolerance, or make the scores smaller (they range over "
+                f"{self}: not converged for {int(poor.sum())} of {len(poor)} examples after {steps} Newton steps; a "
+                f"column of example {int(error.argmax())} sums to 1 only within {float(error.max()):.1e}. Raise "
+                f"max_iterations or tolerance, or make the scores smaller (they range over "
                 f"{float(torch.where(cells.isfinite(), cells, 0).detach().abs().max()):.3g}).",
+                NotConverged,
                 stacklevel=4,
             )
-        return prices, inverse
+        return prices, factors
 
 
 def _possible(cells: Float[Tensor, "batch n n"]) -> tuple[Tensor, dict[int, NoAssignment]]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undirected.regularizers import concrete
 from undirected.structure.logspace import conditional, log_sum_exp
-from undirected.structure.structure import concrete
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -40,8 +40,8 @@ def excess(cells: Float[Tensor, "... n n"], prices: Float[Tensor, "... n"]) -> F
 @torch.no_grad()
 def balance(
     cells: Float[Tensor, "batch n n"], tolerance: float, max_iterations: int
-) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n n"], Float[Tensor, " batch"], int]:
-    """The prices, the inverse Hessian of D there, the largest excess, and the number of Newton steps.
+) -> tuple[Float[Tensor, "batch n"], tuple[Tensor, Tensor], Float[Tensor, " batch"], int]:
+    """The prices, the factors of the Hessian of D there, the largest excess, and the number of Newton steps.
 
     An example that is within the tolerance stays as it is, whatever else is in its batch.
     """
@@ -50,7 +50,7 @@ def balance(
     steps = 0
     lengths = torch.tensor(LENGTHS, dtype=cells.dtype, device=cells.device)[:, None, None]
     while steps < max_iterations and not (concrete(error) and (error <= tolerance).all()):
-        step = (_inverse_hessian(cells, prices) @ excess(cells, prices)[..., None]).squeeze(-1)
+        step = torch.linalg.solve(_hessian(cells, prices), excess(cells, prices))
         longest = step.abs().amax(-1, keepdim=True).clamp_min(1e-300)
         trials = prices + (lengths / longest).clamp_max(1) * step
         reached = log_partition_of(cells, trials)
@@ -61,18 +61,19 @@ def balance(
         prices = torch.where((error <= tolerance)[:, None], prices, moved)
         error = excess(cells, prices).abs().amax(-1)
         steps += 1
-    return prices, _inverse_hessian(cells, prices), error, steps
+    return prices, torch.linalg.lu_factor(_hessian(cells, prices)), error, steps
 
 
-def columns_of(
-    cells: Float[Tensor, "batch n n"], prices: Float[Tensor, "batch n"], inverse: Float[Tensor, "batch n n"], steps: int
+def implicit(
+    cells: Float[Tensor, "batch n n"], prices: Float[Tensor, "batch n"], factors: tuple[Tensor, Tensor], steps: int
 ) -> Float[Tensor, "batch n"]:
     """The prices as a function of the scores: Newton's steps from the solution, with the Hessian held constant.
 
-    They change nothing but the last digits; each makes one more order of the derivatives exact.
+    They change nothing but the last digits; each makes one more order of the derivatives exact. (The Hessian is
+    kept factored: an inverse would hold huge numbers where blocks hardly exchange anything, and lose the others.)
     """
     for _ in range(steps):
-        prices = prices + (inverse @ excess(cells, prices)[..., None]).squeeze(-1)
+        prices = prices + torch.linalg.lu_solve(*factors, excess(cells, prices)[..., None]).squeeze(-1)
     return prices
 
 
@@ -96,15 +97,14 @@ def _annealed(cells: Tensor) -> Tensor:
     return prices
 
 
-def _inverse_hessian(cells: Tensor, prices: Tensor) -> Tensor:
-    """The inverse of `diag(1) - h^T h` on the vectors of sum zero.
+def _hessian(cells: Tensor, prices: Tensor) -> Tensor:
+    """`diag(1) - h^T h`, and the identity along the vector of ones.
 
-    It is the Laplacian of a graph between the columns: adding to all prices changes nothing. Its diagonal is written as a
-    sum, since 1 - (h^T h)_jj would lose all digits where h is almost a permutation.
+    It is the Laplacian of a graph between the columns: adding to all prices changes nothing. Its diagonal is written
+    as a sum, since 1 - (h^T h)_jj would lose all digits where h is almost a permutation.
     """
     h = conditional(cells - prices[:, None, :], 2)
     n = h.shape[-1]
     eye = torch.eye(n, dtype=h.dtype, device=h.device)
     weight = (h.mT @ h) * (1 - eye)
-    laplacian = torch.diag_embed(weight.sum(-1) + RIDGE) - weight
-    return torch.linalg.inv(laplacian + 1 / n)
+    return torch.diag_embed(weight.sum(-1) + RIDGE) - weight + 1 / n
