@@ -1,4 +1,4 @@
-"""The inverse of marginal inference: the scores that have given marginals, by Newton's method on `max_t <t, h> - log Z(t)`."""
+"""The inverse of marginal inference: the scores that have given marginals, by Newton's method."""
 
 from __future__ import annotations
 
@@ -19,51 +19,53 @@ def potentials(
     h: Float[Tensor, "batch *event"],
     known: Bool[Tensor, "batch *event"],
     mask: Bool[Tensor, ...] | None,
-    tolerance: float,
+    precision: float,
     newton_steps: int = 60,
     cg_steps: int = 400,
 ) -> tuple[Float[Tensor, "batch *event"], Float[Tensor, " batch"]]:
-    """Scores t with marginals h, and `<t, h> - log Z(t)`, in float64; infinite where no t comes within `tolerance`.
+    """Scores t with marginals h, and `<t, h> - log Z(t)`, in float64; infinite where there are none.
 
     Entries `known` have an h of 0 or 1: the distribution is conditioned on them, which takes the optimum of a vertex or
     face of the polytope from infinity to a finite place. On other faces the scores go to infinity, but marginals
-    converge e-fold a step all the same. Outside the polytope they cannot come nearer than its distance.
+    converge e-fold a step all the same. Outside the polytope they cannot come nearer than its distance, so what stays
+    more than the root of `precision`, the relative precision of h, away is called outside.
     """
     free = ~known if mask is None else ~known & mask
     start = structure.condition(torch.zeros_like(h), known, h)
 
-    def objective(t: Tensor) -> tuple[Tensor, Tensor]:
+    def objective(t: Tensor) -> Tensor:
         finite = torch.where(start.isfinite(), t, 0)
         log_z = structure.log_partition(torch.where(start.isfinite(), t, start), mask)
-        return (finite * h).flatten(1).sum(1) - log_z, log_z
+        return (finite * h).flatten(1).sum(1) - log_z
 
     def gradient(t: Tensor) -> Tensor:
         marginals = structure.marginals(torch.where(start.isfinite(), t, start), mask)
         return torch.where(free, h - marginals, 0)
 
-    t = torch.zeros_like(h)
-    psi, log_z = objective(t)
-    possible = log_z.isfinite()
+    possible = structure.possible(start, mask)
     if not possible.all():  # solve the possible examples alone
-        scores, value = start.clone(), torch.full_like(psi, math.inf)
+        scores, value = start.clone(), h.new_full((len(h),), math.inf)
         if possible.any():
             rows = None if mask is None else mask.expand_as(h)[possible]
-            inside = potentials(structure, h[possible], known[possible], rows, tolerance, newton_steps, cg_steps)
+            inside = potentials(structure, h[possible], known[possible], rows, precision, newton_steps, cg_steps)
             scores[possible], value[possible] = inside
         return scores, value
 
+    noise = max(4 * precision, 1e-13)
+    t = torch.zeros_like(h)
+    psi = objective(t)
     for _ in range(newton_steps):
         with torch.enable_grad():
             point = t.clone().requires_grad_()
             residual = gradient(point)
         error = residual.detach().flatten(1).abs().amax(1)
-        if error.max() <= 1e-13:
+        if (error <= noise).all():
             break
-        step = _conjugate_gradients(point, residual, h, free, cg_steps)
+        step = _along(error > noise, t) * _conjugate_gradients(point, residual, h, free, cg_steps)
         ascent = (residual.detach() * step).flatten(1).sum(1)
         rate = torch.ones_like(psi)
         for _ in range(40):  # halve the step of the examples that it does not serve
-            trial, _ = objective(t + _along(rate, t) * step)
+            trial = objective(t + _along(rate, t) * step)
             poor = ~(trial >= psi + 1e-4 * rate * ascent - 1e-13 * (1 + psi.abs()))
             if not poor.any():
                 break
@@ -75,7 +77,7 @@ def potentials(
         psi = torch.where(poor, psi, trial)
 
     error = gradient(t).flatten(1).abs().amax(1)
-    return torch.where(start.isfinite(), t, start), torch.where(error <= tolerance, psi, math.inf)
+    return torch.where(start.isfinite(), t, start), torch.where(error <= precision**0.5, psi, math.inf)
 
 
 def _along(x: Float[Tensor, " batch"], like: Tensor) -> Tensor:
@@ -85,34 +87,32 @@ def _along(x: Float[Tensor, " batch"], like: Tensor) -> Tensor:
 def _conjugate_gradients(point: Tensor, residual: Tensor, h: Tensor, free: Tensor, steps: int) -> Tensor:
     """The Newton step: solve `Hessian x = residual`, each example with its own step lengths.
 
-    The Hessian of log Z is the covariance of the entries. It is applied by differentiating the marginals, preconditioned
-    with its diagonal m (1 - m), and damped in proportion to the residual, because directions that change no
-    distribution (one number added to all heads of a word) are in its null space.
+    The Hessian of log Z is the covariance of the entries; it is applied by differentiating the marginals, and
+    preconditioned with its diagonal m (1 - m). Directions that change no distribution, such as one number added to all
+    heads of a word, are in its null space: an example stops where what is left to solve is all but such a direction.
     """
-    rhs = residual.detach()
-    marginals = torch.where(free, h - rhs, 0)
+    left = residual.detach()
+    marginals = torch.where(free, h - left, 0)
     scale = torch.where(free, marginals * (1 - marginals), 1).clamp_min(1e-30)
-    damping = 1e-3 * _along(rhs.flatten(1).abs().amax(1), rhs).clamp(1e-12, 1e-2) * scale
-
-    def hessian(v: Tensor) -> Tensor:
-        (product,) = torch.autograd.grad(residual, point, -v, retain_graph=True)
-        return torch.where(free, product, 0) + damping * v
-
-    x = torch.zeros_like(rhs)
-    left = rhs
+    x = torch.zeros_like(left)
     direction = preconditioned = left / scale
-    size = first = (left * preconditioned).flatten(1).sum(1)
-    for _ in range(min(steps, 2 * rhs[0].numel() + 10)):
-        image = hessian(direction)
-        curve = (direction * image).flatten(1).sum(1)
-        going = (size > 1e-20 * first) & (curve > 0)
+    size = first = _dot(left, preconditioned)
+    for _ in range(min(steps, 2 * left[0].numel() + 10)):
+        (image,) = torch.autograd.grad(residual, point, -direction, retain_graph=True)
+        image = torch.where(free, image, 0)
+        curve = _dot(direction, image)
+        going = (size > 1e-20 * first) & (curve > 1e-7 * _dot(direction, scale * direction))
         if not going.any():
             break
-        rate = _along(torch.where(going, size / torch.where(going, curve, 1), 0), x)
+        rate = _along(torch.where(going, size / curve, 0), x)
         x, left = x + rate * direction, left - rate * image
         preconditioned = left / scale
-        new = (left * preconditioned).flatten(1).sum(1)
-        ratio = _along(torch.where(going, new / torch.where(going, size, 1), 0), x)
+        new = _dot(left, preconditioned)
+        ratio = _along(torch.where(going, new / size, 0), x)
         direction = torch.where(_along(going, x), preconditioned + ratio * direction, 0)
         size = torch.where(going, new, 0)
     return x
+
+
+def _dot(x: Tensor, y: Tensor) -> Float[Tensor, " batch"]:
+    return (x * y).flatten(1).sum(1)

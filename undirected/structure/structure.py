@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from undirected.regularizers import Regularizer, positive, total
+from undirected.regularizers import Regularizer, concrete, positive, total
 from undirected.structure.inverse import potentials
+from undirected.structure.k_best import k_best
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -24,8 +25,7 @@ class Structure(Regularizer):
     """`Psi(h) = -scale * max entropy of a distribution over structures with marginals h`.
 
     Its conjugate is the log-partition function, its activation marginal inference, both of `scores = t / scale`.
-    To make one of your own write `log_partition`, `marginals`, `condition`, `mode` and `sample`; `top` if there is a
-    way to find the k best.
+    To make one of your own write `log_partition`, `marginals`, `condition`, `mode` and `sample`.
     """
 
     bounded = True
@@ -78,9 +78,22 @@ class Structure(Regularizer):
     ) -> tuple[Float[Tensor, "count batch *event"], Float[Tensor, "count batch"]]:
         """The `count` structures of highest score, best first, and their scores.
 
-        Where fewer exist, the rest are zeros with a score of -inf.
+        Where fewer exist, the rest are zeros with a score of -inf. By Lawler and Murty's partition: about as many calls
+        of `mode` as `count` times the entries of a structure, which must all have equally many.
         """
-        raise TypeError(f"{self} has no k-best search. Use `mode` for the best one, or `sample` for likely ones.")
+        return k_best(self, scores, count, mask)
+
+    def possible(
+        self, scores: Float[Tensor, "batch *event"], mask: Bool[Tensor, ...] | None = None
+    ) -> Bool[Tensor, " batch"]:
+        """Is there a structure that no score of -inf forbids, per example? Override it if `log_partition` raises."""
+        return self.log_partition(scores, mask) > -torch.inf
+
+    def infer(
+        self, scores: Float[Tensor, "batch *event"], mask: Bool[Tensor, ...] | None = None
+    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch *event"]]:
+        """`log_partition` and `marginals`; to be overridden where one computation gives both."""
+        return self.log_partition(scores, mask), self.marginals(scores, mask)
 
     def contains(
         self, h: Float[Tensor, "batch *event"], mask: Bool[Tensor, ...] | None = None
@@ -96,8 +109,8 @@ class Structure(Regularizer):
     ) -> Float[Tensor, " batch"]:
         """`log Z - <scores, marginals>` per example: in nats, 0 if only one structure is possible."""
         exact = scores.double()
-        h = self.marginals(exact, mask)
-        return (self.log_partition(exact, mask) - inner(exact, h)).to(scores.dtype)
+        log_z, h = self.infer(exact, mask)
+        return (log_z - inner(exact, h)).to(scores.dtype)
 
     def value(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """`Psi(h) = scale * max_t <t, h> - log Z(t)`; exactly 0 at a structure, infinite outside the marginal polytope.
@@ -139,11 +152,6 @@ def inner(scores: Tensor, h: Tensor) -> Float[Tensor, " batch"]:
     return total(torch.where(scores.isfinite(), scores, 0) * h)
 
 
-def concrete(x: Tensor) -> bool:
-    """May Python look at the values of x? Not while they are traced by torch.compile or torch.func.vmap."""
-    return not (torch.compiler.is_compiling() or torch._C._functorch.is_batchedtensor(x))
-
-
 def _require_binary(structure: Structure, known: Tensor, value: Tensor) -> None:
     bad = known & (value != 0) & (value != 1)
     if bad.any():
@@ -166,7 +174,7 @@ class _NegativeEntropy(torch.autograd.Function):
             rows = None if mask is None else mask.expand_as(h)[general]
             inside = exact[general]
             sure = (inside == 0) | (inside == 1)
-            found = potentials(structure, inside, sure, rows, tolerance=torch.finfo(h.dtype).eps ** 0.5)
+            found = potentials(structure, inside, sure, rows, precision=torch.finfo(h.dtype).eps)
             scores[general], psi[general] = found
         ctx.save_for_backward(torch.where(scores.isfinite(), scores, 0).to(h.dtype))
         return psi.to(h.dtype)
