@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+import undirected as un
 from undirected.structure.chain import LinearChain, chain_scores, known_tags, node_marginals, tag_sequence
 
 chain = LinearChain()
@@ -250,3 +251,28 @@ def test_an_impossible_sequence_names_the_position(call):
 def test_integer_scores_are_refused():
     with pytest.raises(TypeError, match=r"int64.*encode"):
         chain.marginals(torch.zeros(1, 2, 2, 2, dtype=torch.long))
+
+
+def test_in_a_network_the_energy_never_rises():
+    torch.manual_seed(0)
+    net = un.UNN(
+        un.Variable("x", ("n", 3), bias=False),
+        un.Variable("h", ("n", 4), un.Tanh()),
+        un.Variable("y", ("n", 3, 3), LinearChain(scale=0.5)),
+        un.Linear("x", "h"),
+        un.Einsum("y[i,a,b] h[i,d] W[d,b]"),
+    ).double()
+    x, lengths = torch.randn(3, 5, 3, dtype=torch.float64), torch.tensor([5, 1, 3])
+    solution = net(observe={"x": x}, iterations=4, lengths={"n": lengths}, check=True)
+    assert tag_sequence(solution["y"])[1].tolist()[1:] == [-1] * 4
+    labels = torch.randint(3, (3, 5))
+    loss = un.fenchel_young(solution, "y", labels, reduction="none")
+    assert (loss > -1e-12).all()
+    loss.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+    value, known = known_tags(torch.where(torch.arange(5) % 2 == 0, labels, -1), 3)
+    told = un.Partial(value.double(), known=known)
+    solution = net(observe={"x": x, "y": told}, iterations=4, lengths={"n": lengths}, check=True)
+    assert tag_sequence(solution["y"])[0, ::2].tolist() == labels[0, ::2].tolist()
+    backwards = net(observe={"y": labels}, want="x", iterations=4, lengths={"n": lengths}, check=True)
+    assert backwards["x"].shape == (3, 5, 3)

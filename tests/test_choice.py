@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck, gradgradcheck
 
+import undirected as un
 from undirected.structure.choice import BudgetedChoice
 
 
@@ -241,3 +242,25 @@ def test_an_impossible_choice_names_the_example(name):
 def test_top_is_for_one_axis():
     with pytest.raises(TypeError, match=r"\(1, 2, 3\).*flatten"):
         BudgetedChoice(1).top(torch.zeros(1, 2, 3), 2)
+
+
+def test_in_a_network_the_energy_never_rises():
+    torch.manual_seed(0)
+    net = un.UNN(
+        un.Variable("x", ("n", 3), bias=False),
+        un.Variable("h", (4,), un.Tanh()),
+        un.Variable("c", ("n",), BudgetedChoice(2, scale=0.5)),
+        un.Einsum("c[i] x[i,a] W[a,d] h[d]"),
+    ).double()
+    x, lengths = torch.randn(3, 6, 3, dtype=torch.float64), torch.tensor([6, 2, 4])
+    solution = net(observe={"x": x}, init="random", iterations=4, lengths={"n": lengths}, check=True)
+    torch.testing.assert_close(solution["c"].sum(1), torch.full((3,), 2.0, dtype=torch.float64))
+    labels = torch.tensor([[0, 1, 0, 0, 1, 0], [1, 1, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0]])
+    loss = un.fenchel_young(solution, "c", labels, reduction="none")
+    assert (loss > -1e-12).all()
+    loss.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+    told = un.Partial(labels, known=torch.arange(6) == 1)
+    solution = net(observe={"x": x, "c": told}, init="random", iterations=4, lengths={"n": lengths}, check=True)
+    assert solution["c"][:, 1].tolist() == labels[:, 1].tolist()
+    torch.testing.assert_close(solution["c"].sum(1), torch.full((3,), 2.0, dtype=torch.float64))

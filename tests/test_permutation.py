@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+import undirected as un
 from undirected.errors import NotConverged
 from undirected.structure.assignment import (
     NoAssignment,
@@ -233,14 +234,19 @@ def test_narrow_dtypes(dtype, tolerance):
         torch.testing.assert_close(result.double(), function(scores.double()), rtol=tolerance, atol=tolerance)
 
 
-def test_under_vmap_and_fullgraph_compilation():
+def test_under_vmap():
     few, scores = Permutation(max_iterations=3), scores_of(3, 4)
-    expected = few.marginals(scores)
-    torch.testing.assert_close(torch.func.vmap(lambda s: few.marginals(s[None])[0])(scores), expected)
+    mapped = torch.func.vmap(lambda s: few.marginals(s[None])[0])(scores)
+    torch.testing.assert_close(mapped, permutation.marginals(scores))
+
+
+@pytest.mark.slow
+def test_under_fullgraph_compilation():
+    few, scores = Permutation(max_iterations=3), scores_of(3, 4)
     torch._dynamo.reset()
     leaf = scores.clone().requires_grad_()
     compiled = torch.compile(few.marginals, fullgraph=True, backend="aot_eager")(leaf)
-    torch.testing.assert_close(compiled, expected)
+    torch.testing.assert_close(compiled, permutation.marginals(scores))
     weight = scores_of(3, 4, seed=1)
     (actual,) = torch.autograd.grad((compiled * weight).sum(), leaf)
     (wanted,) = torch.autograd.grad((few.marginals(leaf) * weight).sum(), leaf)
@@ -290,3 +296,27 @@ def test_an_impossible_permutation_names_the_rows(name):
 
 def test_labels_are_the_columns():
     assert permutation.encode(torch.tensor([[2, 0, 1]]), (3, 3)).tolist() == [[[0, 0, 1], [1, 0, 0], [0, 1, 0]]]
+
+
+def test_in_a_network_the_energy_never_rises():
+    torch.manual_seed(0)
+    net = un.UNN(
+        un.Variable("x", ("n", 2), bias=False),
+        un.Variable("h", ("n", 4), un.Tanh()),
+        un.Variable("z", ("n", 3), un.Tanh()),
+        un.Variable("p", ("n", "n"), Permutation(scale=0.5)),
+        un.Linear("x", "h"),
+        un.Einsum("p[i,j] h[i,d] z[j,e] W[d,e]"),
+    ).double()
+    x, lengths = torch.randn(4, 5, 2, dtype=torch.float64), torch.tensor([5, 1, 3, 4])
+    solution = net(observe={"x": x}, init="random", iterations=4, lengths={"n": lengths}, check=True)
+    assert sums_to_one(solution["p"][2:3, :3, :3])
+    labels = torch.tensor([[4, 3, 2, 1, 0], [0, 0, 0, 0, 0], [1, 2, 0, 0, 0], [3, 2, 1, 0, 0]])
+    loss = un.fenchel_young(solution, "p", labels, reduction="none")
+    assert (loss > -1e-12).all()
+    loss.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+    told = un.Partial(labels, known=torch.arange(5) == 0)  # where the first item of each goes
+    start = {"h": "random", "z": "random"}
+    solution = net(observe={"x": x, "p": told}, init=start, iterations=4, lengths={"n": lengths}, check=True)
+    assert solution["p"][:, 0].argmax(1).tolist() == labels[:, 0].tolist()

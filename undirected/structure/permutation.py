@@ -178,6 +178,7 @@ class Permutation(Structure):
         if scores.dim() != 3 or scores.shape[1] != scores.shape[2] or scores.shape[1] == 0:
             raise ValueError(f"{self}: scores must have shape (batch, n, n) with n > 0, got {tuple(scores.shape)}.")
         cells = exact(self, scores, mask)
+        forbidden = cells.detach() == -math.inf
         if mask is not None:
             exists = mask.expand_as(scores)
             rows, columns = exists.any(2), exists.any(1)
@@ -188,9 +189,9 @@ class Permutation(Structure):
                     f"columns. Both axes must have the same length: declare the variable ('n', 'n')."
                 )
             padding = torch.diag_embed(~rows)
-            cells = torch.where(padding, 0, cells)
+            cells, forbidden = torch.where(padding, 0, cells), forbidden & exists
         impossible: dict[int, NoAssignment] = {}
-        if concrete(cells) and (cells == -math.inf).any():
+        if concrete(cells) and forbidden.any():
             cells, impossible = _possible(cells)
         return cells, impossible
 
