@@ -317,6 +317,12 @@ def test_in_a_network_the_energy_never_rises():
     loss.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
     told = un.Partial(labels, known=torch.arange(5) == 0)  # where the first item of each goes
-    start = {"h": "random", "z": "random"}
-    solution = net(observe={"x": x, "p": told}, init=start, iterations=4, lengths={"n": lengths}, check=True)
+    solution = net(
+        observe={"x": x, "p": told},
+        init={"z": "random"},
+        order="h p z",
+        iterations=4,
+        lengths={"n": lengths},
+        check=True,
+    )
     assert solution["p"][:, 0].argmax(1).tolist() == labels[:, 0].tolist()
