@@ -215,7 +215,9 @@ def test_helpers():
     assert (tag_sequence(h) == tags).all()
     torch.testing.assert_close(node_marginals(chain.marginals(scores)).sum(2), torch.ones(2, 4))
     mask = prefix_mask([2, 4], 4)
-    assert tag_sequence(torch.where(mask, h, 0))[0].tolist() == [*tags[0, :2].tolist(), -1, -1]
+    padded = tag_sequence(torch.where(mask, h, 0))
+    assert padded[0].tolist() == [*tags[0, :2].tolist(), -1, -1]
+    torch.testing.assert_close(chain.encode(padded, (4, 3, 3)), torch.where(mask, h, 0))
 
 
 @pytest.mark.parametrize(
@@ -226,6 +228,8 @@ def test_helpers():
         (lambda: chain.mode(torch.full((1, 2, 3, 3), math.nan)), r"entry \(0, 0, 0\) of example 0 is nan"),
         (lambda: chain.log_partition(torch.full((1, 2, 3, 3), math.inf)), r"is inf .18 of 18"),
         (lambda: chain.encode(torch.tensor([[0, 3]]), (2, 3, 3)), r"from 0 to 2.*from 0 to 3"),
+        (lambda: chain.encode(torch.tensor([[0, -2]]), (2, 3, 3)), r"from 0 to 2.*from -2 to 0"),
+        (lambda: chain.encode(torch.tensor([[0, -1, 1]]), (3, 3, 3)), r"example 0 at position 1 is -1.*known_tags"),
         (lambda: chain.encode(torch.tensor([[0, 1]]), (5, 3, 3)), r"\(1, 2\).*\(batch, 5\)"),
         (lambda: chain.encode(torch.tensor([[0, 1]]), (2, 3)), r"shape \(n, L, L\).*\(2, 3\)"),
         (lambda: chain.top(torch.zeros(1, 2, 2, 2), 0), r"at least 1, got 0"),

@@ -270,6 +270,7 @@ def test_what_does_not_converge_says_so():
         (lambda: permutation.mode(torch.full((1, 2, 2), math.nan)), r"entry \(0, 0\) of example 0 is nan"),
         (lambda: permutation.top(torch.zeros(1, 2, 2), 0), r"at least 1, got 0"),
         (lambda: permutation.encode(torch.tensor([[0, 2]]), (2, 2)), r"from 0 to 1, but these from 0 to 2"),
+        (lambda: permutation.encode(torch.tensor([[0, -2]]), (2, 2)), r"but these from -2 to 0"),
         (lambda: permutation.encode(torch.tensor([[1, 2, 1]]), (3, 3)), r"\[1, 2, 1\].*column 1 is there twice"),
         (lambda: permutation.encode(torch.tensor([[0, 1]]), (3, 3)), r"\(batch, 3\)"),
         (lambda: permutation.encode(torch.tensor([[0, 1]]), (2, 3)), r"shape \(n, n\)"),
@@ -296,6 +297,7 @@ def test_an_impossible_permutation_names_the_rows(name):
 
 def test_labels_are_the_columns():
     assert permutation.encode(torch.tensor([[2, 0, 1]]), (3, 3)).tolist() == [[[0, 0, 1], [1, 0, 0], [0, 1, 0]]]
+    assert permutation.encode(torch.tensor([[1, 0, -1]]), (3, 3)).tolist() == [[[0, 1, 0], [1, 0, 0], [0, 0, 0]]]
 
 
 def test_in_a_network_the_energy_never_rises():

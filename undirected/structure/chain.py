@@ -136,7 +136,7 @@ class LinearChain(Structure):
         return (0,)
 
     def encode(self, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]) -> Float[Tensor, "batch n tags tags"]:
-        """Tags per position, from 0 to L - 1, as their transitions. Positions of padding may have any tag."""
+        """Tags from 0 to L - 1 as their transitions; -1, at the end only, is padding and gives zeros."""
         if len(shape) != 3 or shape[1] != shape[2]:
             raise ValueError(f"{self} is for variables of shape (n, L, L), but this one is {shape}.")
         if tuple(labels.shape[1:]) != (shape[0],):
@@ -144,11 +144,18 @@ class LinearChain(Structure):
                 f"tags have shape {tuple(labels.shape)}; a variable of shape {shape} with {self} takes "
                 f"(batch, {shape[0]})."
             )
-        if concrete(labels) and labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < shape[1]:
-            raise ValueError(
-                f"tags must be from 0 to {shape[1] - 1}, but they are from {int(labels.min())} to {int(labels.max())}."
-            )
-        return _indicator(labels.long(), shape[1], torch.get_default_dtype(), None)
+        if concrete(labels) and labels.numel():
+            low, high = int(labels.min()), int(labels.max())
+            if low < -1 or high >= shape[1]:
+                raise ValueError(f"tags must be from 0 to {shape[1] - 1}, but they are from {low} to {high}.")
+            gap = (labels[:, :-1] < 0) & (labels[:, 1:] >= 0)
+            if gap.any():
+                example, position = gap.nonzero()[0].tolist()
+                raise ValueError(
+                    f"the tag of example {example} at position {position} is -1, but that is padding, and stands at the "
+                    f"end only. Where only some tags are known, observe un.Partial(*known_tags(tags, {shape[1]}))."
+                )
+        return _indicator(labels.long().clamp_min(0), shape[1], torch.get_default_dtype(), labels >= 0)
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(shape[0])

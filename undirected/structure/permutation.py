@@ -145,7 +145,10 @@ class Permutation(Structure):
         return (0,)
 
     def encode(self, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]) -> Float[Tensor, "batch n n"]:
-        """The column of each row, from 0 to n - 1. Rows of padding, and unknown ones, may have column 0."""
+        """The column of each row, from 0 to n - 1; -1 is padding and gives zeros.
+
+        Only column 0 may be there twice: the network writes it for rows that do not exist or are not known.
+        """
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"{self} is for variables of shape (n, n), but this one is {shape}.")
         if tuple(labels.shape[1:]) != (shape[0],):
@@ -155,7 +158,7 @@ class Permutation(Structure):
             )
         if concrete(labels) and labels.numel():
             low, high = int(labels.min()), int(labels.max())
-            if low < 0 or high >= shape[1]:
+            if low < -1 or high >= shape[1]:
                 raise ValueError(f"{self}: columns are from 0 to {shape[1] - 1}, but these from {low} to {high}.")
             ordered = labels.sort(1).values
             repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
@@ -165,7 +168,8 @@ class Permutation(Structure):
                     f"{self}: the labels of example {example}, {labels[example].tolist()}, are not a permutation: "
                     f"column {int(ordered[example, place])} is there twice."
                 )
-        return F.one_hot(labels.long(), shape[1]).to(torch.get_default_dtype())
+        h = F.one_hot(labels.long().clamp_min(0), shape[1]) * (labels >= 0)[..., None]
+        return h.to(torch.get_default_dtype())
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(shape[0])
