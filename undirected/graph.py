@@ -172,8 +172,9 @@ class Graph(nn.Module):
         return reached
 
     def extra_energies(self, name: str) -> list[str]:
-        """The factors of a variable that are not multilinear."""
-        return [f for f, _ in self.links[name] if isinstance(self.factors[f].original, Energy)]
+        """The factors of a variable that are not linear in it."""
+        energies = [(f, place, self.factors[f].original) for f, place in self.links[name]]
+        return [f for f, place, e in energies if isinstance(e, Energy) and e.variables[place] not in e.linear]
 
     def directed_inputs(self) -> dict[str, str]:
         """Variables that must be observed, and the factor that says so."""

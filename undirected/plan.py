@@ -228,10 +228,13 @@ def _incoming(
             skipped.append(factor_name)
         else:
             messages.append(Message(factor_name, name, tuple((other, versions[other]) for _, other in others)))
-    energies = [
-        Message(f, name, tuple((other, versions[other]) for other in graph.factors[f].variables if other != name))
-        for f in extra
-    ]
+    energies = []
+    for f in extra:
+        inputs = tuple((other, versions[other]) for other in graph.factors[f].variables if other != name)
+        if any(version is None for _, version in inputs):  # an energy with an absent variable is absent too
+            skipped.append(f)
+        else:
+            energies.append(Message(f, name, inputs))
     return tuple(messages), tuple(skipped), tuple(energies)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from undirected.errors import DeclarationError, unknown
 from undirected.factors.factor import Factor
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Energy(Factor):
         function: takes the variables' values, gives a number per example. A module's parameters are learned.
         variables: the function's arguments.
         steps: how many steps an update makes.
+        linear: those of the variables in which the function is linear: they are updated exactly, by a message.
 
     >>> import undirected as un
     >>> cubic = un.Energy(lambda h: h.pow(4).sum(1) / 4, "h", steps=60)  # with z = 2: h + h^3 = 2
@@ -38,11 +40,20 @@ class Energy(Factor):
     """
 
     def __init__(
-        self, function: Callable[..., Tensor], *variables: str, steps: int = 20, name: str | None = None
+        self,
+        function: Callable[..., Tensor],
+        *variables: str,
+        steps: int = 20,
+        linear: Sequence[str] = (),
+        name: str | None = None,
     ) -> None:
         super().__init__(*variables, name=name)
         self.function = function
         self.steps = steps
+        self.linear = (linear,) if isinstance(linear, str) else tuple(linear)
+        for variable in self.linear:
+            if variable not in variables:
+                raise DeclarationError(f"{self}: linear names an {unknown('variable', variable, variables)}")
 
     def score(self, *values: Float[Tensor, "batch *event"]) -> Float[Tensor, " batch"]:
         return -self.function(*values)
