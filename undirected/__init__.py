@@ -1,6 +1,6 @@
 """Undirected neural networks: write down an energy over a factor graph, and ask it any question."""
 
-from undirected import orders
+from undirected import models, orders
 from undirected.equilibrium import Tolerance
 from undirected.factors import Conv1d, Conv2d, Conv3d, Directed, Einsum, Energy, Factor, Linear
 from undirected.losses import fenchel_young
@@ -45,5 +45,6 @@ __all__ = [
     "Tolerance",
     "Variable",
     "fenchel_young",
+    "models",
     "orders",
 ]
