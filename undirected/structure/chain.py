@@ -152,8 +152,8 @@ class LinearChain(Structure):
             if gap.any():
                 example, position = gap.nonzero()[0].tolist()
                 raise ValueError(
-                    f"the tag of example {example} at position {position} is -1, but that is padding, and stands at the "
-                    f"end only. Where only some tags are known, observe un.Partial(*known_tags(tags, {shape[1]}))."
+                    f"the tag of example {example} at position {position} is -1, but that is padding, and stands at "
+                    f"the end only. Where only some tags are known, observe un.Partial(*known_tags(tags, {shape[1]}))."
                 )
         return _indicator(labels.long().clamp_min(0), shape[1], torch.get_default_dtype(), labels >= 0)
 
