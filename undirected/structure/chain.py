@@ -47,8 +47,9 @@ class LinearChain(Structure):
         edges, exists = self._edges(scores, mask)
         tags, previous = self._posterior(edges, exists)
         h = []
+        given_next = previous.unbind(1)  # not [:, i], whose derivative is a tensor of zeros for every i
         for i in range(edges.shape[1] - 1, 0, -1):
-            edge = tags[:, None, :] * previous[:, i - 1]
+            edge = tags[:, None, :] * given_next[i - 1]
             h.append(edge)
             tags = _choose(exists, i, edge.sum(2), tags)
         h.append(torch.cat([tags[:, None], torch.zeros_like(edges[:, 0, 1:])], 1))
@@ -193,9 +194,9 @@ def _forward(edges: Tensor, exists: Tensor | None) -> tuple[Float[Tensor, "batch
     """The log-weight of all prefixes that end in a tag, at each position less a number of its own; `log Z`."""
     prefix = _start(edges, exists)
     prefixes, shifts = [], []
-    for i in range(edges.shape[1]):
+    for i, edge in enumerate(edges.unbind(1)):
         if i > 0:
-            prefix = _choose(exists, i, log_sum_exp(prefix[:, :, None] + edges[:, i], 1), prefix)
+            prefix = _choose(exists, i, log_sum_exp(prefix[:, :, None] + edge, 1), prefix)
         shift = prefix.detach().amax(1, keepdim=True)
         shift = torch.where(shift == -math.inf, 0, shift)
         prefix = prefix - shift  # stays near zero, so that long sequences cost no digits

@@ -51,13 +51,13 @@ class BudgetedChoice(Structure):
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         weights, exists = self._weights(scores, mask)
         skipping, taking = self._moves(weights, exists)
-        chosen = F.one_hot(torch.tensor(self.k, device=scores.device), self.k + 1).to(weights.dtype)
-        count = chosen.expand(*weights.shape[:-1], -1)  # the distribution of how many of the first i are chosen
+        # The distribution of how many of the first i are chosen, from i = n down.
+        count = F.one_hot(torch.tensor(self.k, device=scores.device), self.k + 1).to(weights.dtype)
         h = []
-        for i in range(weights.shape[-1] - 1, -1, -1):
-            take = count * taking[i]
-            h.append(take.sum(-1))
-            count = count * skipping[i] + F.pad(take[..., 1:], (0, 1))
+        for skip, take in zip(reversed(skipping.unbind()), reversed(taking.unbind()), strict=True):
+            chosen = count * take
+            h.append(chosen.sum(-1))
+            count = count * skip + F.pad(chosen[..., 1:], (0, 1))
         return self._existing(torch.stack(h[::-1], -1), exists).to(scores.dtype)
 
     def condition(self, scores: Tensor, known: Tensor, value: Tensor) -> Tensor:
@@ -212,9 +212,9 @@ def _forward(skip: Tensor, take: Tensor, k: int) -> tuple[list[Float[Tensor, "..
     """For i = 0..n, the log-weight of all ways to choose j = 0..k of the first i entries; and that of k of n."""
     state = F.pad(torch.zeros_like(skip[..., :1]), (0, k), value=-math.inf)
     states = [state]
-    for i in range(skip.shape[-1]):
+    for leave, choose in zip(skip.unbind(-1), take.unbind(-1), strict=True):
         fewer = F.pad(state[..., :-1], (1, 0), value=-math.inf)
-        state = log_sum_exp(torch.stack([state + skip[..., i, None], fewer + take[..., i, None]]), 0)
+        state = log_sum_exp(torch.stack([state + leave[..., None], fewer + choose[..., None]]), 0)
         states.append(state)
     return states, state[..., k]
 
