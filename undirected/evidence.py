@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -123,7 +124,7 @@ def gather(
 
 def is_finite(tensor: Tensor) -> bool:
     """Are all numbers finite? The sum tells, in one cheap pass, unless it overflows."""
-    return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+    return math.isfinite(tensor.sum().item()) or bool(tensor.isfinite().all())
 
 
 def starting(variables: Mapping[str, Variable], init: Start) -> dict[str, str | Tensor]:
@@ -186,7 +187,7 @@ def _sizes(
             f"nothing observed tells how large {', '.join(missing)} is. Observe a variable with that axis, or give "
             f"lengths={{{missing[0]!r}: ...}}."
         )
-    for name, variable in variables.items():
+    for name, variable in variables.items() if symbols else ():
         shape = variable.event_shape(sizes)
         if any(size < 0 for size in shape):
             raise QueryError(f"{name} {show(variable.axes)} has no room: {sizes} makes it {show(shape)}.")
@@ -243,7 +244,10 @@ def _start(evidence: Evidence, name: str, start: str | Tensor) -> Tensor:
     variable, mask = evidence.variables[name], evidence.masks[name]
     if isinstance(start, str):
         t = torch.zeros(evidence.shape(name), dtype=evidence.dtype, device=evidence.device)
-        value = variable.regularizer.activation(t.normal_() if start == "random" else t, mask)
+        t = t.normal_() if start == "random" else t
+        if name in evidence.known:
+            return variable.regularizer.complete(t, evidence.known[name], evidence.values[name], mask)
+        value = variable.regularizer.activation(t, mask)
     else:
         if start.dtype != evidence.dtype:
             raise QueryError(

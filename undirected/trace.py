@@ -54,7 +54,8 @@ class Meter:
         self.evidence = evidence
         self.check = check
         self.values = {name: evidence.zeros(name) for name in graph.variables} | evidence.values | evidence.start
-        self.unset = {name for name in updated if name not in evidence.values and name not in evidence.start}
+        whole = set(evidence.values) - set(evidence.known)
+        self.unset = {name for name in updated if name not in whole and name not in evidence.start}
         # A variable that is never set is absent: it counts nothing.
         self.present = [name for name in graph.variables if name in {*evidence.values, *evidence.start, *updated}]
         self.preactivations: dict[str, Tensor] = {}
@@ -84,6 +85,7 @@ class Meter:
         before, after = self.energies[-2:]
         size = sum_terms({name: term.abs() for name, term in self.terms.items()})
         rose = after - before - ROUNDING * torch.finfo(after.dtype).eps * (1 + size)
+        rose = torch.where(before.isposinf() & ~after.isnan(), 0, rose)  # from outside a domain nothing can rise
         worst = int(rose.nan_to_num(nan=torch.inf).argmax())
         if not rose[worst] <= 0:
             raise EnergyRose(
