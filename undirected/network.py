@@ -220,7 +220,7 @@ class UNN(Graph):
     def _check_finite(self, values: Mapping[str, Tensor | None], planned: Plan) -> None:
         for name, value in values.items():
             if value is not None and name not in planned.observed and concrete(value) and not is_finite(value):
-                example = int((~value.isfinite()).flatten(1).any(1).nonzero()[0, 0])
+                example = int((~value.isfinite()).nonzero()[0, 0])
                 raise Diverged(
                     f"{name} left the finite numbers (example {example}). "
                     f"{bound(self, planned.observed, planned.partial).explain()}"

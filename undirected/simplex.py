@@ -66,7 +66,7 @@ class Simplex(Regularizer):
         """The known entries keep their values, the others share what is left of the mass."""
         dim = self._dim(t)
         free = ~known if mask is None else ~known & mask
-        left = (1 - torch.where(known, value, 0).sum(dim, keepdim=True)).clamp_min(torch.finfo(t.dtype).tiny)
+        left = (1 - torch.where(known, value, 0).sum(dim, keepdim=True)).clamp_min(torch.finfo(t.dtype).eps)
         t = self._at_unit_scale(t) / left**self.degree
         shared = left * self.link(_fill(t, free), dim)
         return torch.where(known, value, torch.where(free, shared, 0))

@@ -10,6 +10,7 @@ from torch import nn
 
 from undirected.errors import DeclarationError, unknown
 from undirected.factors.factor import Factor
+from undirected.regularizers import total
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -80,13 +81,13 @@ def descend(
     """
 
     def energy(x: Tensor) -> Tensor:
-        return psi(x) - (z * x).flatten(1).sum(1) + extra(x)
+        return psi(x) - total(z * x) + extra(x)
 
     gradient = torch.func.grad(lambda x: extra(x).sum())
     column = (-1, *[1] * (z.dim() - 1))
     t = z if start is None else start
     x = activate(t)
-    rate = torch.full_like(z.flatten(1)[:, 0], 0.5)
+    rate = z.new_full((z.shape[0],), 0.5)
     with torch.no_grad():
         lowest = energy(x)
     for _ in range(steps):
