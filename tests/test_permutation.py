@@ -328,3 +328,10 @@ def test_in_a_network_the_energy_never_rises():
         check=True,
     )
     assert solution["p"][:, 0].argmax(1).tolist() == labels[:, 0].tolist()
+
+
+def test_a_loose_tolerance_is_still_inside():
+    loose, scores = Permutation(tolerance=1e-2), scores_of(4, 6, size=5.0)
+    h = loose.marginals(scores)
+    assert loose.value(h).isfinite().all()
+    assert ((h.sum(1) - 1).abs() <= 1e-2).all()

@@ -118,20 +118,23 @@ class LinearChain(Structure):
     def value(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """`Psi(h)` in closed form; 0 at a sequence, infinite where neighbours do not agree."""
         slack = torch.finfo(h.dtype).eps ** 0.5
-        exact_h, exists = h.double(), _existing(mask, h)
-        if mask is not None:
-            exact_h = torch.where(mask, exact_h, 0)
-        left, right = exact_h.sum(3)[:, 1:], exact_h.sum(2)  # what an edge says of its first tag, and of its second
+        wide, exists = h.double() if mask is None else torch.where(mask, h.double(), 0), _existing(mask, h)
+        left, right = wide.sum(3)[:, 1:], wide.sum(2)  # what an edge says of its first tag, and of its second
         agree = ((left - right[:, :-1]).abs() <= slack).all(2)
         whole = (right[:, 0].sum(1) - 1).abs() <= slack
-        shared = t_log_t(right[:, :-1]).sum(2)
         if exists is not None:
             agree, whole = agree | ~exists[:, 1:], whole | ~exists[:, 0]
-            shared = torch.where(exists[:, 1:], shared, 0)
-        inside = agree.all(1) & whole & (exact_h >= -slack).flatten(1).all(1)
-        inside = inside & (exact_h[:, 0, 1:].abs() <= slack).flatten(1).all(1)
-        psi = total(t_log_t(exact_h)) - shared.sum(1)
-        return (self.scale * within(inside, psi)).to(h.dtype)
+        inside = agree.all(1) & whole & (wide >= -slack).flatten(1).all(1)
+        inside = inside & (wide[:, 0, 1:].abs() <= slack).flatten(1).all(1)
+        return within(inside, self.attained(h, h, mask))
+
+    def attained(self, h: Tensor, t: Tensor, mask: Tensor | None = None, known: Tensor | None = None) -> Tensor:
+        """The entropies alone, which need no t: `sum_i H(tag_i | tag_(i-1))`, with opposite sign."""
+        wide, exists = h.double() if mask is None else torch.where(mask, h.double(), 0), _existing(mask, h)
+        shared = t_log_t(wide.sum(2)[:, :-1])
+        if exists is not None:
+            shared = torch.where(exists[:, 1:, None], shared, 0)
+        return (self.scale * (total(t_log_t(wide)) - total(shared))).to(h.dtype)
 
     def label_axes(self, rank: int) -> tuple[int, ...]:
         return (0,)

@@ -132,14 +132,18 @@ class Permutation(Structure):
 
     def value(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
         """`scale * sum h log h`; infinite where a row or column does not sum to 1."""
-        slack = torch.finfo(h.dtype).eps ** 0.5
+        slack = max(torch.finfo(h.dtype).eps ** 0.5, 2 * self.tolerance)
         wide = h.double() if mask is None else torch.where(mask, h.double(), 0)
         rows, columns = (wide.sum(2) - 1).abs() <= slack, (wide.sum(1) - 1).abs() <= slack
         if mask is not None:
             exists = mask.expand_as(h)
             rows, columns = rows | ~exists.any(2), columns | ~exists.any(1)
         inside = rows.all(1) & columns.all(1) & (wide >= -slack).flatten(1).all(1)
-        return (self.scale * within(inside, total(t_log_t(wide)))).to(h.dtype)
+        return within(inside, self.attained(h, h, mask))
+
+    def attained(self, h: Tensor, t: Tensor, mask: Tensor | None = None, known: Tensor | None = None) -> Tensor:
+        """The sum alone, which needs no t, and no fixed point."""
+        return (self.scale * total(t_log_t(h.double()), mask)).to(h.dtype)
 
     def label_axes(self, rank: int) -> tuple[int, ...]:
         return (0,)

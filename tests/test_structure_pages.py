@@ -1,0 +1,54 @@
+"""The page about structures and its examples run as printed, and reach what they claim."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+
+HERE = Path(__file__).parents[1]
+
+
+def test_the_page_runs_as_printed():
+    torch.manual_seed(0)
+    text = (HERE / "docs" / "structures.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 6
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "docs/structures.md", "exec"), names)
+
+
+def results(example: str) -> dict[str, float]:
+    return runpy.run_path(str(HERE / "examples" / f"{example}.py"))["main"]()
+
+
+@pytest.mark.slow
+def test_tagging():
+    found = results("tagging")
+    assert found["chain"] > found["word by word"] + 0.15
+    assert found["chain"] > found["best possible"] - 0.02
+
+
+@pytest.mark.slow
+def test_sorting():
+    found = results("sort_numbers")
+    assert found["sorted 6"] > 0.9
+    assert found["off 20"] < 0.2
+    assert found["made"] == 1
+
+
+@pytest.mark.slow
+def test_choosing():
+    found = results("choose_k")
+    assert found["choice error"] < 0.1 < found["sigmoids error"]
+    assert found["choice of three"] == 1
+    assert abs(found["sum"] - 3) < 1e-5
+
+
+@pytest.mark.slow
+def test_brackets():
+    found = results("brackets")
+    assert found["projective trees"] > 0.95
+    assert found["free trees"] < 0.5
