@@ -1,6 +1,7 @@
 """Undirected neural networks: write down an energy over a factor graph, and ask it any question."""
 
 from undirected import models, orders
+from undirected.draw import draw
 from undirected.equilibrium import Tolerance
 from undirected.factors import Conv1d, Conv2d, Conv3d, Directed, Einsum, Energy, Factor, Linear
 from undirected.losses import fenchel_young
@@ -44,6 +45,7 @@ __all__ = [
     "Tanh",
     "Tolerance",
     "Variable",
+    "draw",
     "fenchel_young",
     "models",
     "orders",
