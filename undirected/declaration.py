@@ -28,7 +28,7 @@ def describe(thing: object) -> str:
     words = [repr(value) for value in positional(thing)]
     for p in inspect.signature(type(thing)).parameters.values():
         value = getattr(thing, p.name)
-        if p.kind is p.VAR_POSITIONAL or (p.name == "name" and value == "-".join(getattr(thing, "variables", ()))):
+        if p.kind is p.VAR_POSITIONAL or (p.name == "name" and value == getattr(thing, "default_name", None)):
             continue
         if p.default is p.empty:
             words.append(repr(value))

@@ -11,7 +11,7 @@ import torch
 from undirected.errors import Diverged, NotConverged, QueryError
 from undirected.graph import Graph, sum_terms
 from undirected.program import Loop
-from undirected.solve import execute
+from undirected.solve import execute, load
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -74,10 +74,8 @@ class _Collected:
 
 def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch: Watcher | None) -> Equilibrium:
     """Sweep until every example is done; those that are done cost nothing more (unless somebody watches)."""
-    registers: list[Tensor | None] = [None] * loop.registers
-    for name, number in loop.given.items():
-        start = evidence.start.get(name)
-        registers[number] = evidence.values[name] if start is None else start
+    registers = load(graph, loop.given, loop.registers, evidence)
+    biases = set(loop.given.biases.values())
     collected = _Collected()
     rows = torch.arange(evidence.batch, device=evidence.device)  # the examples at work
     ended = torch.zeros(evidence.batch, dtype=torch.bool, device=evidence.device)
@@ -112,7 +110,7 @@ def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch
             if watch is None:
                 stay = (~leaving).nonzero()[:, 0]
                 rows, evidence = rows[stay], evidence.rows(stay)
-                registers = [r if r is None else r[stay] for r in registers]
+                registers = [r if r is None or i in biases else r[stay] for i, r in enumerate(registers)]
                 values = {name: x[stay] for name, x in values.items()}  # type: ignore[index]
                 energy = energy if energy is None else energy[stay]
         before = values  # type: ignore[assignment]
@@ -137,7 +135,7 @@ def _change(before: dict[str, Tensor], after: dict[str, Tensor], evidence: Evide
     for name, x in after.items():
         if x is before[name] or x[0].numel() == 0:
             continue
-        change = (x - before[name]).abs().flatten(1).amax(1)
+        change = (x - before[name]).abs().reshape(len(x), -1).amax(1)
         if not bool(change.isfinite().all()):
             example = int((~change.isfinite()).nonzero()[0, 0])
             raise Diverged(f"{name} left the finite numbers (example {example} of those still at work).")

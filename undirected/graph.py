@@ -76,6 +76,9 @@ class Graph(nn.Module):
         for factor in sorted(factors, key=lambda factor: isinstance(factor, Tied)):
             self._build(factor, factors)
         self.factors = Factors(factors)
+        for factor in factors:
+            if factor.name in self._variables:
+                raise DeclarationError(f"{factor}: there is a variable {factor.name!r} already. Give it another name=.")
         for variable in variables:
             shape = variable.bias_shape()
             if shape is not None:
@@ -106,7 +109,8 @@ class Graph(nn.Module):
 
     def anchor(self) -> Tensor | None:
         """A tensor with the network's dtype and device; None for a network without parameters."""
-        return next((p for p in self.parameters() if p.is_floating_point()), None)
+        quick = next(iter(self._parameters.values()), None)
+        return quick if quick is not None else next((p for p in self.parameters() if p.is_floating_point()), None)
 
     def energy(self, values: Observed, lengths: Mapping[str, Tensor] | None = None) -> Float[Tensor, " batch"]:
         """The energy of each example, Psi included; infinite outside the domains.

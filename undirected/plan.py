@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from undirected import orders
 from undirected.errors import QueryError, unknown
@@ -89,12 +90,12 @@ class Plan:
     activations: dict[str, str] = field(compare=False)
     biases: dict[str, str | None]  # variables with a bias, and the factor whose message carries it
 
-    @property
+    @cached_property
     def executed(self) -> list[Update]:
         """The updates that are run."""
         return [u for u, live in zip(self.updates, self.live, strict=True) if live and not u.is_repeated]
 
-    @property
+    @cached_property
     def updated(self) -> tuple[str, ...]:
         """The variables that are updated."""
         return tuple(dict.fromkeys(update.variable for update in self.executed))

@@ -6,64 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from undirected.listing import Listing
+from undirected.operation import Descent, Operation, Send, Set, reads, writes
 from undirected.plan import Message, Plan, Update, Value
 from undirected.regularizers import Regularizer
 
 if TYPE_CHECKING:
     from undirected.graph import Graph
 
-#: What a register holds: a value, a message, or (with a mark) the pre-activation of a value.
-Key = Value | Message | tuple[str, Value]
+#: What a register holds: a value (zeros for version None), a message, or what a mark says: the pre-activation "t" of
+#: a value, the "bias" of a variable. One register always holds nothing.
+Key = Value | Message | tuple[str, Value | tuple[str]]
+NOTHING: Key = ("nothing", -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Compute a message."""
+@dataclass(frozen=True)
+class Given:
+    """Where a program finds what it starts from, by variable."""
 
-    factor: str
-    place: int
-    target: str
-    inputs: tuple[int | None, ...]  # the registers of the factor's variables; None for zeros
-    bias: bool
-    out: int
-    free: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Set:
-    """Add up messages and activate."""
-
-    variable: str
-    messages: tuple[int, ...]
-    bias: bool
-    out: int
-    preactivation: int | None  # where to keep it, if anybody wants it
-    descent: tuple[Descent, ...]
-    start: int | None  # the pre-activation before, for a descent
-    current: int | None  # the value before, for a descent
-    iteration: int
-    free: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Descent:
-    """An energy that is not multilinear in the block being set."""
-
-    factor: str
-    place: int
-    inputs: tuple[int | None, ...]
-
-
-Operation = Send | Set
+    values: dict[str, int]
+    zeros: dict[str, int]
+    biases: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Program:
     """Operations, where they find what the call was given, and where they leave the results."""
 
-    operations: tuple[Operation, ...]
+    listing: Listing
     registers: int
-    given: dict[str, int]
+    given: Given
     final: dict[str, int | None]
     preactivations: dict[str, int]
 
@@ -76,9 +48,9 @@ class Loop:
     sweep serve the next.
     """
 
-    sweeps: tuple[tuple[Operation, ...], ...]
+    sweeps: tuple[Listing, ...]
     registers: int
-    given: dict[str, int]
+    given: Given
     finals: tuple[dict[str, int], ...]  # the updated variables after each of the three
     preactivations: tuple[dict[str, int], ...]
     carry: tuple[tuple[int, int], ...]
@@ -93,25 +65,40 @@ class Registers:
     def __getitem__(self, key: Key) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
 
-    def value(self, value: Value) -> int | None:
-        return None if value[1] is None else self[value]
+    def bias(self, name: str) -> int:
+        return self["bias", (name,)]
+
+    def given(self, plan: Plan) -> Given:
+        """All that has been asked for and that no operation makes."""
+        names = (*plan.observed, *plan.partial)
+        values = {name: self[name, 0] for name in names}
+        zeros, biases = {}, {}
+        for key, number in self.numbers.items():
+            if isinstance(key, Message):
+                continue
+            if key[0] == "bias" and isinstance(key[1], tuple):
+                biases[key[1][0]] = number
+            elif key[1] is None:
+                zeros[key[0]] = number
+            elif key[1] == 0:
+                values[key[0]] = number
+        return Given(values, zeros, biases)
 
 
 def assemble(graph: Graph, plan: Plan) -> Program:
     """The operations of a plan, with every register freed after its last use."""
     registers = Registers()
-    given = _given(plan, registers)
     operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in _kept(graph, plan)})
-    final = {name: registers.value(value) for name, value in plan.final.items()}
+    final = {name: None if value[1] is None else registers[value] for name, value in plan.final.items()}
     preactivations = _preactivations(_kept(graph, plan), plan.final, registers)
-    last = {*(r for r in final.values() if r is not None), *preactivations.values()}
-    return Program(_freed(operations, last), len(registers.numbers), given, final, preactivations)
+    given = registers.given(plan)
+    last = {*(r for r in final.values() if r is not None), *preactivations.values(), *given.biases.values()}
+    return Program(Listing(_freed(operations, last)), len(registers.numbers), given, final, preactivations)
 
 
 def assemble_loop(graph: Graph, plan: Plan) -> Loop:
     """The same for a plan of three iterations of one sweep, of which the third can be repeated."""
     registers = Registers()
-    given = _given(plan, registers)
     sweeps: list[list[Operation]] = []
     ends: list[dict[str, Value]] = []
     state: dict[str, Value] = {}
@@ -128,12 +115,13 @@ def assemble_loop(graph: Graph, plan: Plan) -> Loop:
     carry = tuple((r, registers.numbers[_later(keys[r], moved)]) for r in sorted(read - written))
     finals = tuple({name: registers[value] for name, value in end.items()} for end in ends)
     preactivations = tuple(_preactivations(list(end), end, registers) for end in ends)
-    kept: set[int] = {source for _, source in carry}
+    given = registers.given(plan)
+    kept: set[int] = {source for _, source in carry} | {*given.biases.values(), *given.zeros.values()}
     freed = []
     for sweep, final, t in reversed(list(zip(sweeps, finals, preactivations, strict=True))):
         freed.append(_freed(sweep, kept | {*final.values(), *t.values()}))
         kept |= set().union(*(reads(operation) for operation in sweep))
-    return Loop(tuple(freed[::-1]), len(registers.numbers), given, finals, preactivations, carry)
+    return Loop(tuple(map(Listing, freed[::-1])), len(registers.numbers), given, finals, preactivations, carry)
 
 
 def _steps_of(state: Mapping[str, Value], name: str) -> int:
@@ -144,16 +132,11 @@ def _later(key: Key, moved: Mapping[str, int]) -> Key:
     """The same thing one sweep later."""
     if isinstance(key, Message):
         return replace(key, inputs=tuple(_later(value, moved) for value in key.inputs))  # type: ignore[misc]
+    if key[0] == "bias":
+        return key
     if isinstance(key[1], tuple):
-        return (key[0], _later(key[1], moved))  # type: ignore[return-value]
+        return (key[0], _later(key[1], moved))  # type: ignore[return-value, arg-type]
     return (key[0], None if key[1] is None else key[1] + moved.get(key[0], 0))
-
-
-def _given(plan: Plan, registers: Registers) -> dict[str, int]:
-    """Registers of version 0 of each variable that is observed, or read from where it starts."""
-    read = {value for update in plan.executed for value in update.sources()} | set(plan.final.values())
-    names = [*plan.observed, *plan.partial, *(name for name, version in read if version == 0)]
-    return {name: registers[name, 0] for name in dict.fromkeys(names)}
 
 
 def _kept(graph: Graph, plan: Plan) -> list[str]:
@@ -184,48 +167,38 @@ def operate(
             Set(
                 name,
                 tuple(registers[message] for message in update.messages),
-                name in plan.biases and carrier is None,
+                registers.bias(name) if name in plan.biases and carrier is None else None,
                 registers[update.result],
                 registers["t", update.result] if keeps else None,
                 tuple(_descent(graph, message, registers) for message in update.extra),
                 registers[before] if update.extra and before in registers.numbers else None,
-                registers.value(update.before) if update.extra else None,
+                registers[update.before] if update.extra and update.before[1] is not None else None,
                 update.iteration,
             )
         )
     return operations
 
 
-def _inputs(graph: Graph, message: Message, registers: Registers) -> tuple[int, tuple[int | None, ...]]:
+def _inputs(graph: Graph, message: Message, registers: Registers) -> tuple[int, tuple[int, ...]]:
     variables = graph.factors[message.factor].variables
-    values: Mapping[str, Value] = {value[0]: value for value in message.inputs}
-    inputs = tuple(None if name == message.target else registers.value(values[name]) for name in variables)
-    return variables.index(message.target), inputs
+    values: dict[str, Value] = {value[0]: value for value in message.inputs}
+    place = variables.index(message.target)
+    stand_in = graph.factors[message.factor].reads_stand_in(place)
+    values[message.target] = (message.target, None) if stand_in else NOTHING  # type: ignore[assignment]
+    return place, tuple(registers[values[name]] for name in variables)
 
 
 def _send(graph: Graph, plan: Plan, message: Message, registers: Registers) -> Send:
     place, inputs = _inputs(graph, message, registers)
     biased = plan.biases.get(message.target) == message.factor
-    return Send(message.factor, place, message.target, inputs, biased, registers[message])
+    bias = registers.bias(message.target) if biased else None
+    factor = graph.factors[message.factor]
+    is_shifted = any(factor.shifts(i) for i in range(len(factor.variables)))
+    return Send(message.factor, place, inputs, bias, is_shifted, registers[message])
 
 
 def _descent(graph: Graph, message: Message, registers: Registers) -> Descent:
     return Descent(message.factor, *_inputs(graph, message, registers))
-
-
-def reads(operation: Operation) -> set[int]:
-    """The registers that an operation reads."""
-    if isinstance(operation, Send):
-        return {r for r in operation.inputs if r is not None}
-    found = {*operation.messages, *(r for d in operation.descent for r in d.inputs if r is not None)}
-    return found | {r for r in (operation.start, operation.current) if r is not None}
-
-
-def writes(operation: Operation) -> set[int]:
-    """The registers that an operation writes."""
-    if isinstance(operation, Send) or operation.preactivation is None:
-        return {operation.out}
-    return {operation.out, operation.preactivation}
 
 
 def _freed(operations: list[Operation], kept: set[int]) -> tuple[Operation, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,6 +49,10 @@ class Regularizer(ABC):
         self, t: Float[Tensor, "batch *event"], mask: Bool[Tensor, ...] | None = None
     ) -> Float[Tensor, "batch *event"]:
         """`grad Psi*(t)`, the h that attains the maximum."""
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """`activation` without a mask, with what it decides already decided: for the inside of loops."""
+        return self.activation
 
     def complete(
         self,
@@ -149,6 +154,9 @@ class Elementwise(Regularizer):
     def activation(self, t: Tensor, mask: Tensor | None = None) -> Tensor:
         h = self.link(self._at_unit_scale(t))
         return h if mask is None else torch.where(mask, h, 0)
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        return self.link if self.scale == 1.0 else self.activation
 
     def complete(self, t: Tensor, known: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         return torch.where(known, value, self.activation(t, mask))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,13 +11,14 @@ from torch import nn
 
 from undirected.factors import descend
 from undirected.graph import Graph, sum_terms
-from undirected.program import Descent, Operation, Program, Send, Set
+from undirected.listing import Listing
+from undirected.operation import Descent, Set
+from undirected.program import Given, Program
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from undirected.evidence import Evidence
-    from undirected.factors import Factor
 
 #: Called after each update with the operation, the block's new value and its pre-activation.
 Watcher = Callable[[Set, "Tensor", "Tensor"], None]
@@ -33,108 +35,83 @@ def run(
 
     With `steps`, each operation has a factor and a bias of its own instead of the graph's.
     """
-    registers: list[Tensor | None] = [None] * program.registers
-    for name, number in program.given.items():
+    registers = load(graph, program.given, program.registers, evidence)
+    execute(graph, program.listing, registers, evidence, watch, steps)
+    return registers
+
+
+def load(graph: Graph, given: Given, count: int, evidence: Evidence) -> list[Tensor | None]:
+    """Registers with what a program starts from."""
+    registers: list[Tensor | None] = [None] * count
+    for name, number in given.values.items():
         start = evidence.start.get(name)
         registers[number] = evidence.values[name] if start is None else start
-    execute(graph, program.operations, registers, evidence, watch, steps)
+    for name, number in given.zeros.items():
+        registers[number] = evidence.zeros(name)
+    for name, number in given.biases.items():
+        registers[number] = graph.bias(name)
     return registers
 
 
 def execute(
     graph: Graph,
-    operations: tuple[Operation, ...],
+    listing: Listing,
     registers: list[Tensor | None],
     evidence: Evidence,
     watch: Watcher | None = None,
     steps: nn.ModuleList | None = None,
 ) -> None:
-    """Run operations on registers, in place."""
-    factors: Mapping[str, Factor] = graph.factors._modules  # type: ignore[assignment]
-    zeros: dict[str, Tensor] = {}
-    for position, operation in enumerate(operations):
-        own = None if steps is None else steps[position]
-        if type(operation) is Send:
-            factor = factors[operation.factor]
-            values = []
-            for number, name in zip(operation.inputs, factor.variables, strict=True):
-                if number is not None:
-                    values.append(registers[number])
-                else:
-                    if name not in zeros:
-                        zeros[name] = evidence.zeros(name)
-                    values.append(zeros[name])
-            if factor.original._shifts:
-                values = factor.shifted(values, [evidence.masks[name] for name in factor.variables])  # type: ignore[arg-type]
-            if own is not None:
-                factor = own.factor
-            if operation.bias:
-                bias = graph.bias(operation.target) if own is None else own.bias
-                registers[operation.out] = factor.biased_message(operation.place, bias, *values)  # type: ignore[arg-type]
-            else:
-                registers[operation.out] = factor.message(operation.place, *values)  # type: ignore[arg-type]
-        else:
-            bias = None
-            if operation.bias:
-                bias = graph.bias(operation.variable) if own is None else own.bias
-            t = _preactivation(operation, registers, bias, evidence)
-            x, t = _activate(graph, operation, t, registers, evidence)
-            registers[operation.out] = x
-            if operation.preactivation is not None:
-                registers[operation.preactivation] = t
-            if watch is not None:
-                watch(operation, x, t)
-        for number in operation.free:
-            registers[number] = None
+    """Run a listing on registers, in place."""
+    factors = graph.factors._modules if steps is None else {}
+    activations = {name: activation(graph, name, evidence) for name in graph._variables}
+
+    def descend_block(operation: Set, t: Tensor, values: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+        return _descend(graph, operation, t, activations[operation.variable], values, evidence)
+
+    run_listing = listing.tied if steps is None else listing.untied
+    run_listing(registers, factors, activations, evidence, watch, steps, descend_block)
 
 
-def _preactivation(operation: Set, registers: list[Tensor | None], bias: Tensor | None, evidence: Evidence) -> Tensor:
-    """`b + sum of messages`."""
-    if not operation.messages:
-        zeros = evidence.zeros(operation.variable)
-        return zeros if bias is None else zeros + bias
-    t = registers[operation.messages[0]]
-    assert t is not None
-    for number in operation.messages[1:]:
-        t = t + registers[number]  # type: ignore[operator]
-    return t if bias is None else t + bias
-
-
-def _activate(
-    graph: Graph, operation: Set, z: Tensor, registers: list[Tensor | None], evidence: Evidence
-) -> tuple[Tensor, Tensor]:
-    """The block that minimises the energy, and the pre-activation that it is the activation of."""
-    name = operation.variable
+def activation(graph: Graph, name: str, evidence: Evidence) -> Callable[[Tensor], Tensor]:
+    """A block's exact minimiser as a function of its pre-activation, with all that this solve knows about it."""
     regularizer, mask = graph._variables[name].regularizer, evidence.masks[name]
     known, dropout = evidence.known.get(name), evidence.dropout.get(name)
-    if known is None and dropout is None and not operation.descent:
-        return regularizer.activation(z, mask), z
+    if known is None and dropout is None:
+        return regularizer.prepared() if mask is None else partial(regularizer.activation, mask=mask)
+    if dropout is None:
+        return lambda t: regularizer.complete(t, known, evidence.values[name], mask)  # type: ignore[arg-type]
 
-    def activate(t: Tensor) -> Tensor:
-        if dropout is None:
-            if known is None:
-                return regularizer.activation(t, mask)
-            return regularizer.complete(t, known, evidence.values[name], mask)
+    def dropped(t: Tensor) -> Tensor:
         x = regularizer.activation(t, mask) * dropout
         return x if known is None else torch.where(known, evidence.values[name], x)
 
-    if not operation.descent:
-        return activate(z), z
+    return dropped
+
+
+def _descend(
+    graph: Graph,
+    operation: Set,
+    z: Tensor,
+    activate: Callable[[Tensor], Tensor],
+    values: Mapping[int, Tensor],
+    evidence: Evidence,
+) -> tuple[Tensor, Tensor]:
+    """The block after an inner descent, and the pre-activation that it is the activation of."""
 
     def extra(x: Tensor) -> Tensor:
-        return sum_terms({d.factor: _extra(graph, d, x, registers, evidence) for d in operation.descent})
+        return sum_terms({d.factor: _extra(graph, d, x, values, evidence) for d in operation.descent})
 
-    start = None if operation.start is None else registers[operation.start]
-    current = None if operation.current is None else registers[operation.current]
+    def psi(x: Tensor) -> Tensor:
+        return graph.psi(operation.variable, x, None, evidence)
+
+    start = None if operation.start is None else values[operation.start]
+    current = None if operation.current is None else values[operation.current]
     steps = max(graph.factors[d.factor].original.steps for d in operation.descent)  # type: ignore[attr-defined]
-    return descend(extra, lambda x: graph.psi(name, x, None, evidence), activate, z, start, current, steps)
+    return descend(extra, psi, activate, z, start, current, steps)
 
 
-def _extra(graph: Graph, descent: Descent, x: Tensor, registers: list[Tensor | None], evidence: Evidence) -> Tensor:
+def _extra(graph: Graph, descent: Descent, x: Tensor, values: Mapping[int, Tensor], evidence: Evidence) -> Tensor:
     variables = graph.factors[descent.factor].variables
-    values = {
-        name: evidence.zeros(name) if number is None else registers[number]
-        for name, number in zip(variables, descent.inputs, strict=True)
-    }
-    values[variables[descent.place]] = x
-    return graph.factor_term(descent.factor, values, evidence)  # type: ignore[arg-type]
+    inputs = {name: values[number] for name, number in zip(variables, descent.inputs, strict=True)}
+    inputs[variables[descent.place]] = x
+    return graph.factor_term(descent.factor, inputs, evidence)

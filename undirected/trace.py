@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from undirected.evidence import Evidence
-    from undirected.program import Set
+    from undirected.operation import Set
 
 #: How many units in the last place, relative to the sum of all terms' sizes, count as rounding.
 ROUNDING = 64

@@ -12,7 +12,8 @@ from undirected.errors import QueryError
 from undirected.evidence import gather
 from undirected.graph import Graph
 from undirected.plan import Plan
-from undirected.program import Operation, Program, Send
+from undirected.operation import Operation, Send
+from undirected.program import Program
 from undirected.solve import run
 from undirected.variable import Partial
 
@@ -37,15 +38,16 @@ class Unrolled(nn.Module):
             if preactivation and name not in program.preactivations:
                 raise QueryError(f"unrolled: {name} is not updated, so it has no pre-activation.")
         if tie:
-            self.graph = graph
+            self.network = graph
             self.steps = None
         else:
             # In a tuple: the untied module has weights of its own and none of the network's.
             self._shape = (graph,)
-            self.steps = nn.ModuleList(_Step(graph, operation) for operation in program.operations)
+            self.steps = nn.ModuleList(_Step(graph, operation) for operation in program.listing.operations)
+        self.train(graph.training)
 
     def forward(self, *observed: Tensor, lengths: Mapping[str, Tensor] | None = None) -> Tensor | tuple[Tensor, ...]:
-        graph = self.graph if self.steps is None else self._shape[0]
+        graph = self.network if self.steps is None else self._shape[0]
         rest = list(observed)
         takes = len(self.inputs) + len(self.plan.partial)
         if len(rest) != takes:
@@ -69,10 +71,13 @@ class _Step(nn.Module):
     def __init__(self, graph: Graph, operation: Operation) -> None:
         super().__init__()
         self.factor: Factor | None = None
-        target = operation.target if isinstance(operation, Send) else operation.variable
         if isinstance(operation, Send):
-            self.factor = copy.deepcopy(graph.factors[operation.factor].original)
-        elif operation.descent:
+            factor = graph.factors[operation.factor]
+            target = factor.variables[operation.place]
+            self.factor = copy.deepcopy(factor.original)
+        else:
+            target = operation.variable
+        if not isinstance(operation, Send) and operation.descent:
             raise QueryError(f"unrolled: {target} is found by an inner descent, which has no steps to untie.")
         bias = graph.bias(target)
-        self.bias = nn.Parameter(bias.detach().clone()) if operation.bias and bias is not None else None
+        self.bias = nn.Parameter(bias.detach().clone()) if operation.bias is not None and bias is not None else None

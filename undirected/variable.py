@@ -75,6 +75,7 @@ class Variable:
         self.name = name
         self.shape = tuple(shape)
         self.axes: tuple[Axis, ...] = tuple(_axis(size, where) for size in shape)
+        self.symbols = tuple(axis for axis in self.axes if isinstance(axis, Symbol))
         self.regularizer = Identity() if regularizer is None else regularizer
         if not isinstance(self.regularizer, Regularizer):
             raise DeclarationError(f"{where}: {regularizer!r} is no regularizer; write for example un.Tanh().")
@@ -92,10 +93,6 @@ class Variable:
             )
         self.dropout = dropout
 
-    @property
-    def symbols(self) -> tuple[Symbol, ...]:
-        return tuple(axis for axis in self.axes if isinstance(axis, Symbol))
-
     def bias_shape(self) -> tuple[int, ...] | None:
         """The bias, with axes of size 1 where it is the same for all entries; None without one."""
         if self.bias is False:
@@ -106,6 +103,8 @@ class Variable:
 
     def bind(self, shape: tuple[int, ...], sizes: dict[str, int], source: str, labels: bool = False) -> None:
         """Check an event shape against the declaration, and note the sizes of its symbols."""
+        if shape == self.axes and not labels:
+            return
         axes = self.axes
         if labels:
             try:
@@ -126,6 +125,8 @@ class Variable:
 
     def event_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape with its symbols bound."""
+        if not self.symbols:
+            return self.axes  # type: ignore[return-value]
         return tuple(axis if isinstance(axis, int) else sizes[axis.name] + axis.offset for axis in self.axes)
 
     def mask(self, lengths: Mapping[str, Int[Tensor, " batch"]], sizes: Mapping[str, int]) -> Tensor | None:

@@ -105,6 +105,9 @@ class _Conv(Factor):
         steps, left = divmod(axis + change - 1, self._stride[d])
         return steps + 1, left
 
+    def reads_stand_in(self, target: int) -> bool:
+        return False
+
     def fuses_bias(self, target: int) -> bool:
         return True
 

@@ -64,7 +64,7 @@ class Einsum(Factor):
         self._weights = tuple(name for name in self._terms if name not in variables)
         if not self.variables:
             raise DeclarationError(f"{self}: none of {list(self._terms)} is a variable; they are {list(variables)}.")
-        self.name = self.name or "-".join(self.variables)
+        self.name = self.name or self.default_name
         axes = self._index_axes(variables)
         letters = dict(zip(axes, string.ascii_letters.replace(BATCH, ""), strict=False))
         if len(letters) < len(axes):
@@ -116,6 +116,10 @@ class Einsum(Factor):
             raise DeclarationError(f"{self}: {weight!r} cannot be a weight's name; choose another.")
         bound = 1 / math.sqrt(shape[0]) if shape else 1.0  # as nn.Linear and nn.Bilinear: the first axis goes in
         self.register_parameter(weight, nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
+
+    def reads_stand_in(self, target: int) -> bool:
+        present, whole = self._outputs[target]
+        return present != whole
 
     def score(self, *values: Tensor) -> Tensor:
         return total(self.message(0, *values) * values[0])

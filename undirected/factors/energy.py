@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from undirected.errors import DeclarationError, unknown
-from undirected.factors.factor import Factor
+from undirected.factors.factor import Factor, derivative
 from undirected.regularizers import total
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def descend(
     def energy(x: Tensor) -> Tensor:
         return psi(x) - total(z * x) + extra(x)
 
-    gradient = torch.func.grad(lambda x: extra(x).sum())
     column = (-1, *[1] * (z.dim() - 1))
     t = z if start is None else start
     x = activate(t)
@@ -91,7 +90,7 @@ def descend(
     with torch.no_grad():
         lowest = energy(x)
     for _ in range(steps):
-        direction = z - gradient(x) - t
+        direction = z - derivative(lambda x: extra(x).sum(), x) - t
         with torch.no_grad():
             best, reached = torch.zeros_like(rate), lowest
             for factor in TRIES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -27,7 +27,7 @@ class Factor(nn.Module, ABC):
         variables: the names of its variables, in the order in which `score` takes them.
         shift: constants added to a variable inside this factor, by its name. Along a symbolic axis the first
             entries are taken, so a table of positions may be longer than the sequence.
-        name: what the factor is called; its variables joined by `-` if not given.
+        name: what the factor is called; its variables joined by `-` if not given (`energy-h` for a single one).
 
     >>> class Agreement(Factor):
     ...     def score(self, a, b):
@@ -37,10 +37,6 @@ class Factor(nn.Module, ABC):
     tensor([[2., 2., 2.]])
     """
 
-    #: Does `biased_message` cost no more than `message`? Then the plan gives it the receiver's bias to add.
-    def fuses_bias(self, target: int) -> bool:
-        return False
-
     def __init__(self, *variables: str, shift: Mapping[str, Tensor] | None = None, name: str | None = None) -> None:
         super().__init__()
         if len(set(variables)) != len(variables):
@@ -49,7 +45,7 @@ class Factor(nn.Module, ABC):
                 f"Use un.Energy for energies of other forms."
             )
         self.variables = variables
-        self.name = name if name is not None else "-".join(variables)
+        self.name = self.default_name if name is None else name
         # Parameters stay learned, other tensors become buffers that move with the module.
         self._shifts = {variable: f"shift_{variable}" for variable in shift or {}}
         for variable, constant in (shift or {}).items():
@@ -57,6 +53,12 @@ class Factor(nn.Module, ABC):
                 self.register_parameter(self._shifts[variable], constant)
             else:
                 self.register_buffer(self._shifts[variable], torch.as_tensor(constant))
+
+    @property
+    def default_name(self) -> str:
+        """Its variables joined by `-`, as in `x-h`; one variable has the kind in front, as in `energy-h`."""
+        kind = [type(self).__name__.lower()] if len(self.variables) == 1 else []
+        return "-".join([*kind, *self.variables])
 
     @property
     def original(self) -> Factor:
@@ -84,8 +86,15 @@ class Factor(nn.Module, ABC):
         def scored(x: Tensor) -> Tensor:
             return self.score(*values[:target], x, *values[target + 1 :]).sum()
 
-        derivative: Tensor = torch.func.grad(scored)(values[target])
-        return derivative
+        return derivative(scored, values[target])
+
+    def reads_stand_in(self, target: int) -> bool:
+        """Does `message` look at the stand-in? If not, it gets None, which costs nothing."""
+        return True
+
+    def fuses_bias(self, target: int) -> bool:
+        """Does `biased_message` cost no more than `message`? Then the plan gives it the receiver's bias to add."""
+        return False
 
     def biased_message(self, target: int, bias: Tensor, *values: Tensor) -> Tensor:
         """The message with the receiver's bias added."""
@@ -152,6 +161,9 @@ class Tied(Factor):
     def shifted(self, values: list[Tensor], masks: list[Tensor | None]) -> list[Tensor]:
         return self.original.shifted(values, masks)
 
+    def reads_stand_in(self, target: int) -> bool:
+        return self.original.reads_stand_in(target)
+
     def fuses_bias(self, target: int) -> bool:
         return self.original.fuses_bias(target)
 
@@ -166,6 +178,18 @@ class Tied(Factor):
 
     def __repr__(self) -> str:
         return f"{self.original}.tied({', '.join(map(repr, self.variables))})"
+
+
+def derivative(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The derivative of a function with one number as its value; differentiable itself."""
+    if not torch.compiler.is_exporting():
+        gradient: Tensor = torch.func.grad(function)(x)
+        return gradient
+    # torch.export takes what torch.func.grad finds for a constant.
+    keeps = torch.is_grad_enabled()
+    with torch.enable_grad():
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        return torch.autograd.grad(function(x), x, create_graph=keeps)[0]
 
 
 def add_shift(value: Tensor, constant: Tensor, mask: Tensor | None, where: str) -> Tensor:

@@ -35,6 +35,7 @@ class Linear(Factor):
         self.a, self.b = a, b
         self.register_parameter("weight", None)
         self._ends: tuple[_End, _End] | None = None
+        self._is_simple = False
 
     def build(self, variables: Mapping[str, Variable]) -> None:
         a, b = (variables[name] for name in self.variables)
@@ -46,6 +47,7 @@ class Linear(Factor):
                 )
         shared = tuple(symbol for symbol in a.symbols if symbol in b.symbols)
         self._ends = (_End(a, shared), _End(b, shared))
+        self._is_simple = all(end.is_plain and len(end.sizes) == 1 for end in self._ends)
         if self.weight is None:
             self.weight = nn.Parameter(_uniform(self._ends[1].features, self._ends[0].features))
         elif self.weight.shape != (self._ends[1].features, self._ends[0].features):
@@ -53,6 +55,10 @@ class Linear(Factor):
                 f"{self}: has weights {show(self.weight.shape)} from another network, but {a.name} is {show(a.axes)} "
                 f"and {b.name} is {show(b.axes)}."
             )
+
+    def reads_stand_in(self, target: int) -> bool:
+        assert self._ends is not None
+        return bool(self._ends[target].own)
 
     def fuses_bias(self, target: int) -> bool:
         assert self._ends is not None
@@ -62,6 +68,8 @@ class Linear(Factor):
         return total(self.message(1, a, b) * b)
 
     def message(self, target: int, *values: Tensor) -> Tensor:
+        if self._is_simple:
+            return F.linear(values[0], self.weight) if target else values[1] @ self.weight
         assert self._ends is not None
         source, sink = self._ends[1 - target], self._ends[target]
         rows = source.flatten(values[1 - target])
@@ -70,6 +78,8 @@ class Linear(Factor):
         return sink.unflatten(rows, values[target])
 
     def biased_message(self, target: int, bias: Tensor, *values: Tensor) -> Tensor:
+        if self._is_simple and target:
+            return F.linear(values[0], self.weight, bias if bias.dim() == 1 else bias.flatten())
         assert self._ends is not None
         if not self.fuses_bias(target) or bias.numel() != self.weight.shape[0]:
             return self.message(target, *values) + bias
