@@ -50,13 +50,21 @@ def distances(*chain: int | tuple[int | str, ...] | nn.Module, y: Regularizer | 
         for name, shape in zip(names, shapes, strict=True)
     ]
     factors = [
-        Energy(Distance(module, b.regularizer, a.name == "x"), a.name, b.name, steps=steps, linear=b.name)
+        Distance(Gap(module, b.regularizer, a.name == "x"), a.name, b.name, steps=steps, linear=b.name)
         for (a, b), module in zip(pairwise(variables), modules, strict=True)
     ]
     return UNN(*variables, *factors)
 
 
-class Distance(nn.Module):
+class Distance(Energy):
+    """An energy `Gap`, whose derivative by b is known."""
+
+    def message(self, target: int, *values: Float[Tensor, "batch *event"]) -> Float[Tensor, "batch *event"]:
+        message: Tensor = self.function.module(values[0])  # type: ignore[attr-defined]
+        return message
+
+
+class Gap(nn.Module):
     """`Psi*(t) - <b, t>` at `t = module(a)`: what the distance from b to it has beside `Psi(b)`.
 
     `is_first` takes the `Psi(a)` of the variable that a chain begins with out of the energy.
