@@ -70,6 +70,34 @@ def test_two_by_two_in_closed_form(size):
             torch.testing.assert_close(h, expected, rtol=1e-9, atol=1e-12)
 
 
+def exact_marginals(scores: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """Sinkhorn's matrix with 60 digits, by Newton's method from the prices of h."""
+    n = len(scores)
+    with mpmath.workdps(60):
+        cells = mpmath.matrix(scores.tolist())
+        prices = [cells[0, j] - mpmath.log(mpmath.mpf(float(h[0, j]))) for j in range(n)]
+
+        def matrix(v):
+            weight = [[mpmath.exp(cells[i, j] - v[j]) for j in range(n)] for i in range(n)]
+            return [[x / mpmath.fsum(row) for x in row] for row in weight]
+
+        def excess(*v):
+            m = matrix([*v, prices[-1]])
+            return [mpmath.fsum(m[i][j] for i in range(n)) - 1 for j in range(n - 1)]
+
+        solved = mpmath.findroot(excess, prices[:-1], tol=1e-80, maxsteps=60, verify=False)
+        assert max(abs(x) for x in excess(*solved)) < mpmath.mpf("1e-40")
+        return torch.tensor([[float(x) for x in row] for row in matrix([*solved, prices[-1]])], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0, 30.0])
+def test_the_marginals_agree_with_exact_arithmetic(size):
+    strict = Permutation(tolerance=1e-13)
+    scores = size * (2 * torch.rand(3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7)) - 1)
+    for matrix, h in zip(scores, strict.marginals(scores), strict=True):
+        torch.testing.assert_close(h, exact_marginals(matrix, h), rtol=1e-8, atol=1e-11)
+
+
 def test_log_partition_bounds_the_sum_over_all_permutations():
     scores, every = scores_of(8, 5, size=2.0), permutations(5)
     of_each = scores.flatten(1) @ every.flatten(1).T
@@ -319,14 +347,7 @@ def test_in_a_network_the_energy_never_rises():
     loss.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
     told = un.Partial(labels, known=torch.arange(5) == 0)  # where the first item of each goes
-    solution = net(
-        observe={"x": x, "p": told},
-        init={"z": "random"},
-        order="h p z",
-        iterations=4,
-        lengths={"n": lengths},
-        check=True,
-    )
+    solution = net(observe={"x": x, "p": told}, init="random", iterations=4, lengths={"n": lengths}, check=True)
     assert solution["p"][:, 0].argmax(1).tolist() == labels[:, 0].tolist()
 
 
