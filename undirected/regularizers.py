@@ -219,7 +219,8 @@ class LeakyReLU(Elementwise):
     unit_curvature = 1.0
 
     def psi(self, h: Tensor) -> Tensor:
-        return 0.5 * h.square() * torch.where(h >= 0, 1.0, 1 / self.slope).to(h.dtype)
+        half = 0.5 * h.square()
+        return torch.where(h >= 0, half, half / self.slope)
 
     def psi_star(self, t: Tensor) -> Tensor:
         return 0.5 * t * F.leaky_relu(t, self.slope)
