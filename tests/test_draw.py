@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import undirected as un
-from undirected.draw import Drawing, draw
+from undirected.draw import draw
+from undirected.draw.canvas import Drawing
 from undirected.errors import QueryError
 from undirected.plan import Plan
 
