@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from undirected.regularizers import concrete, t_log_t, total, within
-from undirected.structure.logspace import conditional, draw, exact, log_sum_exp
 from undirected.structure.structure import Structure
+from undirected.structure.weights import FORBIDDEN, draw, log_weights, or_minus_infinity, possible
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -40,8 +40,8 @@ class LinearChain(Structure):
 
     def log_partition(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         edges, exists = self._edges(scores, mask)
-        _, log_z = _forward(edges, exists)
-        return log_z.to(scores.dtype)
+        _, _, log_z = _forward(edges, exists)
+        return or_minus_infinity(log_z).to(scores.dtype)
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         edges, exists = self._edges(scores, mask)
@@ -74,7 +74,7 @@ class LinearChain(Structure):
             raise ValueError(f"{self}: count must be at least 1, got {count}.")
         edges, exists = self._edges(scores.detach(), mask)
         n, tags = edges.shape[1:3]
-        best = F.pad(_start(edges, exists)[..., None], (0, count - 1), value=-math.inf)
+        best = F.pad(_start(edges, exists)[..., None], (0, count - 1), value=FORBIDDEN)
         pointers = []
         for i in range(1, n):
             candidates = (best[:, :, None] + edges[:, i, :, :, None]).transpose(1, 2).flatten(2)
@@ -88,10 +88,10 @@ class LinearChain(Structure):
             state = pointer.flatten(1).gather(1, state)
             path.append(state // count)
         sequences = torch.stack(path[::-1], -1).movedim(1, 0)
-        possible = final.T.isfinite()[..., None].expand_as(sequences)
+        there = possible(final.T)[..., None].expand_as(sequences)
         if exists is not None:
-            possible = possible & exists
-        return _indicator(sequences, tags, scores.dtype, possible), final.T.to(scores.dtype)
+            there = there & exists
+        return _indicator(sequences, tags, scores.dtype, there), or_minus_infinity(final.T).to(scores.dtype)
 
     def sample(
         self,
@@ -165,13 +165,13 @@ class LinearChain(Structure):
         return math.sqrt(shape[0])
 
     def _edges(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Scores of the transitions in float64, -inf where there is none; which positions exist."""
+        """Log-weights of the transitions, and which positions exist."""
         if scores.dim() != 4 or scores.shape[2] != scores.shape[3] or 0 in scores.shape[1:]:
             raise ValueError(
                 f"{self}: scores must have shape (batch, n, L, L) with n and L at least 1, got {tuple(scores.shape)}."
             )
-        edges = exact(self, scores, mask)
-        unused = torch.full_like(edges[:, :1, 1:], -math.inf)
+        edges = log_weights(self, scores, mask)
+        unused = torch.full_like(edges[:, :1, 1:], FORBIDDEN)
         first = torch.cat([edges[:, :1, :1], unused], 2)
         return torch.cat([first, edges[:, 1:]], 1), _existing(mask, scores)
 
@@ -180,37 +180,40 @@ class LinearChain(Structure):
 
         Marginals are products of these: no quotient of large numbers, so that nothing cancels at large scores.
         """
-        prefixes, log_z = _forward(edges, exists)
-        if concrete(log_z) and (log_z == -math.inf).any():
-            example = int((log_z == -math.inf).nonzero()[0])
-            position = int((prefixes[example] == -math.inf).all(1).nonzero()[0])
+        prefixes, shifts, log_z = _forward(edges, exists)
+        impossible = ~possible(log_z)
+        if concrete(impossible) and impossible.any():
+            example = int(impossible.nonzero()[0])
+            position = int((~possible(shifts[example])).nonzero()[0])
             raise ValueError(
                 f"{self}: no sequence of tags is possible for example {example}. Every transition to position "
                 f"{position} has a score of -inf, or starts from a tag that cannot be reached. Allow one of them."
             )
-        previous = conditional(prefixes[:, :-1, :, None] + edges[:, 1:], 2)
-        last = conditional(prefixes[:, -1], 1)
-        return torch.where((log_z == -math.inf)[:, None], math.nan, last), previous
+        previous = (prefixes[:, :-1, :, None] + edges[:, 1:]).softmax(2)
+        last = prefixes[:, -1].softmax(1)
+        return torch.where(impossible[:, None], math.nan, last), previous
 
 
-def _forward(edges: Tensor, exists: Tensor | None) -> tuple[Float[Tensor, "batch n tags"], Float[Tensor, " batch"]]:
-    """The log-weight of all prefixes that end in a tag, at each position less a number of its own; `log Z`."""
+def _forward(
+    edges: Tensor, exists: Tensor | None
+) -> tuple[Float[Tensor, "batch n tags"], Float[Tensor, "batch n"], Float[Tensor, " batch"]]:
+    """The log-weight of all prefixes that end in a tag, less a shift of each position; the shifts; `log Z`."""
     prefix = _start(edges, exists)
     prefixes, shifts = [], []
     for i, edge in enumerate(edges.unbind(1)):
         if i > 0:
-            prefix = _choose(exists, i, log_sum_exp(prefix[:, :, None] + edge, 1), prefix)
+            prefix = _choose(exists, i, (prefix[:, :, None] + edge).logsumexp(1), prefix)
         shift = prefix.detach().amax(1, keepdim=True)
-        shift = torch.where(shift == -math.inf, 0, shift)
         prefix = prefix - shift  # stays near zero, so that long sequences cost no digits
         prefixes.append(prefix)
         shifts.append(shift)
-    return torch.stack(prefixes, 1), log_sum_exp(prefix, 1) + torch.cat(shifts, 1).sum(1)
+    added = torch.cat(shifts, 1)
+    return torch.stack(prefixes, 1), added, prefix.logsumexp(1) + added.sum(1)
 
 
 def _start(edges: Tensor, exists: Tensor | None) -> Float[Tensor, "batch tags"]:
     """Scores of the first tag; an example of length 0 has one sequence, the empty one, of score 0."""
-    nothing = F.pad(torch.zeros_like(edges[:, 0, 0, :1]), (0, edges.shape[3] - 1), value=-math.inf)
+    nothing = F.pad(torch.zeros_like(edges[:, 0, 0, :1]), (0, edges.shape[3] - 1), value=FORBIDDEN)
     return _choose(exists, 0, edges[:, 0, 0], nothing)
 
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from undirected.regularizers import concrete, total
-from undirected.structure.logspace import conditional, draw, exact, log_sum_exp
 from undirected.structure.structure import Structure
+from undirected.structure.weights import FORBIDDEN, draw, log_weights, or_minus_infinity, possible
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -45,7 +45,7 @@ class BudgetedChoice(Structure):
     def log_partition(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         weights, exists = self._weights(scores, mask)
         skip, take, shift = _skip_and_take(weights, self.k)
-        log_z = _forward(skip, take, self.k)[1] + shift
+        log_z = or_minus_infinity(_forward(skip, take, self.k)[1] + shift)
         return total(log_z if exists is None else torch.where(exists, log_z, 0)).to(scores.dtype)
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -105,7 +105,7 @@ class BudgetedChoice(Structure):
                 f"other axes are independent: flatten them into the batch, scores.flatten(0, -2)."
             )
         weights, _ = self._weights(scores.detach(), mask)
-        ordered, order = weights.sort(-1, descending=True)
+        ordered, order = or_minus_infinity(weights).sort(-1, descending=True)
         found = torch.zeros(count, *scores.shape, dtype=scores.dtype)
         values = torch.full((count, len(scores)), -math.inf, dtype=torch.float64)
         for example, row in enumerate(ordered.tolist()):
@@ -142,7 +142,7 @@ class BudgetedChoice(Structure):
         return math.sqrt(self.k * math.prod(shape[:-1]))
 
     def _weights(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The scores in float64, -inf outside the mask; which vectors exist (those with any entry)."""
+        """Log-weights of the entries; which vectors exist (those with any entry)."""
         if scores.dim() < 2:
             raise ValueError(f"{self}: scores must have shape (batch, ..., n), got {tuple(scores.shape)}.")
         if self.k > scores.shape[-1]:
@@ -151,7 +151,7 @@ class BudgetedChoice(Structure):
                 f"{tuple(scores.shape)}, must have at least {self.k} entries."
             )
         exists = None if mask is None else mask.expand_as(scores).any(-1)
-        return exact(self, scores, mask, required=True), exists
+        return log_weights(self, scores, mask, required=True), exists
 
     def _moves(self, weights: Tensor, exists: Tensor | None) -> tuple[Float[Tensor, "n ... k+1"], Tensor]:
         """The probabilities that entry i is left, and chosen, given that j of the entries up to i are chosen.
@@ -162,11 +162,11 @@ class BudgetedChoice(Structure):
         skip, take, _ = _skip_and_take(weights, self.k)
         states, log_z = _forward(skip, take, self.k)
         before = torch.stack(states[:-1])
-        fewer = F.pad(before[..., :-1], (1, 0), value=-math.inf)
+        fewer = F.pad(before[..., :-1], (1, 0), value=FORBIDDEN)
         skip, take = skip.movedim(-1, 0)[..., None], take.movedim(-1, 0)[..., None]
-        moves = conditional(torch.stack([before + skip, fewer + take]), 0)
+        moves = torch.stack([before + skip, fewer + take]).softmax(0)
         # Where nothing is possible (seen only by a compiled program, which cannot raise) the answer is not a number.
-        impossible = log_z == -math.inf
+        impossible = ~possible(log_z)
         if exists is not None:
             impossible = impossible & exists
         skipping, taking = torch.where(impossible[..., None], math.nan, moves)
@@ -175,17 +175,17 @@ class BudgetedChoice(Structure):
     def _require_possible(self, weights: Tensor, exists: Tensor | None) -> None:
         if not concrete(weights):
             return
-        possible, required = (weights > -math.inf).sum(-1), (weights == math.inf).sum(-1)
-        bad = (possible < self.k) | (required > self.k)
+        allowed, required = possible(weights).sum(-1), (weights == math.inf).sum(-1)
+        bad = (allowed < self.k) | (required > self.k)
         if exists is not None:
             bad = bad & exists
         if bad.any():
             where = tuple(bad.nonzero()[0].tolist())
             vector = f", vector {where[1:]}," if where[1:] else ""
             raise ValueError(
-                f"{self}: cannot choose exactly {self.k} in example {where[0]}{vector} where {int(possible[where])} of "
+                f"{self}: cannot choose exactly {self.k} in example {where[0]}{vector} where {int(allowed[where])} of "
                 f"{weights.shape[-1]} entries can be chosen and {int(required[where])} must be. Give it between "
-                f"{int(required[where])} and {int(possible[where])}, or allow more entries (scores above -inf)."
+                f"{int(required[where])} and {int(allowed[where])}, or allow more entries (scores above -inf)."
             )
 
     def _existing(self, h: Tensor, exists: Tensor | None) -> Tensor:
@@ -197,12 +197,10 @@ def _skip_and_take(weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
     Scores are taken from the highest one, so that a large number common to all costs no digits.
     """
-    free = weights.isfinite()
-    detached = weights.detach()
-    top = torch.where(free, detached, -math.inf).amax(-1, keepdim=True)
-    top = torch.where(top == -math.inf, 0, top)
     required = weights == math.inf
-    skip = torch.where(required, -math.inf, torch.zeros_like(weights))
+    top = torch.where(required, FORBIDDEN, weights.detach()).amax(-1, keepdim=True)
+    top = torch.where(possible(top), top, 0)
+    skip = torch.where(required, FORBIDDEN, torch.zeros_like(weights))
     take = torch.where(required, 0, weights - top)
     chosen_freely = k - required.sum(-1)
     return skip, take, top.squeeze(-1) * chosen_freely
@@ -210,11 +208,12 @@ def _skip_and_take(weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def _forward(skip: Tensor, take: Tensor, k: int) -> tuple[list[Float[Tensor, "... k+1"]], Float[Tensor, "..."]]:
     """For i = 0..n, the log-weight of all ways to choose j = 0..k of the first i entries; and that of k of n."""
-    state = F.pad(torch.zeros_like(skip[..., :1]), (0, k), value=-math.inf)
+    state = F.pad(torch.zeros_like(skip[..., :1]), (0, k), value=FORBIDDEN)
     states = [state]
     for leave, choose in zip(skip.unbind(-1), take.unbind(-1), strict=True):
-        fewer = F.pad(state[..., :-1], (1, 0), value=-math.inf)
-        state = log_sum_exp(torch.stack([state + leave[..., None], fewer + choose[..., None]]), 0)
+        fewer = F.pad(state[..., :-1], (1, 0), value=FORBIDDEN)
+        # Not torch.logaddexp, whose second derivatives are NaN where the two are far apart.
+        state = torch.stack([state + leave[..., None], fewer + choose[..., None]]).logsumexp(0)
         states.append(state)
     return states, state[..., k]
 

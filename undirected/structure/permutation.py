@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from undirected.errors import NotConverged
 from undirected.regularizers import concrete, t_log_t, total, within
 from undirected.structure.assignment import NoAssignment, best_assignment, best_assignments, in_some_assignment
-from undirected.structure.logspace import conditional, exact
 from undirected.structure.sinkhorn import balance, implicit, log_partition_of
 from undirected.structure.structure import Structure
+from undirected.structure.weights import FORBIDDEN, log_weights, or_minus_infinity, possible
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -71,7 +71,7 @@ class Permutation(Structure):
         cells, impossible = self._cells(scores, mask)
         self._require(impossible)
         prices, factors = self._balance(cells)
-        h = conditional(cells - implicit(cells, prices, factors, steps=2)[:, None, :], 2).to(scores.dtype)
+        h = (cells - implicit(cells, prices, factors, steps=2)[:, None, :]).softmax(2).to(scores.dtype)
         return h if mask is None else torch.where(mask, h, 0)
 
     def condition(self, scores: Tensor, known: Tensor, value: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Permutation(Structure):
         """The permutation of highest score, exactly: the Hungarian algorithm."""
         cells, impossible = self._cells(scores.detach(), mask)
         self._require(impossible)
-        found = [best_assignment(matrix) for matrix in cells.cpu()]
+        found = [best_assignment(matrix) for matrix in or_minus_infinity(cells).cpu()]
         columns = torch.tensor(found, device=scores.device).view(cells.shape[:2])
         return _indicator(columns, mask, scores.dtype)
 
@@ -94,7 +94,7 @@ class Permutation(Structure):
         cells, impossible = self._cells(scores.detach(), mask)
         found = torch.zeros(count, *scores.shape, dtype=scores.dtype)
         values = torch.full((count, len(scores)), -math.inf, dtype=torch.float64)
-        for example, matrix in enumerate(cells.cpu()):
+        for example, matrix in enumerate(or_minus_infinity(cells).cpu()):
             if example not in impossible:
                 for rank, (value, columns) in enumerate(best_assignments(matrix, count)):
                     found[rank, example, torch.arange(len(columns)), columns] = 1.0
@@ -125,7 +125,7 @@ class Permutation(Structure):
             )
         every = torch.tensor(list(itertools.permutations(range(n))), device=scores.device)
         weight = torch.stack([cells[:, i, every[:, i]] for i in range(n)]).sum(0)
-        edges = conditional(weight, 1).cumsum(1)
+        edges = weight.softmax(1).cumsum(1)
         uniform = torch.rand(len(scores), count, generator=generator, dtype=edges.dtype, device=edges.device)
         chosen = torch.searchsorted(edges, uniform * edges[:, -1:], right=True).clamp_max(len(every) - 1)
         return _indicator(every[chosen.T], mask, scores.dtype)
@@ -179,14 +179,14 @@ class Permutation(Structure):
         return math.sqrt(shape[0])
 
     def _cells(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, dict[int, NoAssignment]]:
-        """Scores in float64, -inf for cells in no permutation; the examples for which there is none, and why.
+        """Log-weights, forbidden for cells in no permutation; the examples for which there is none, and why.
 
         A row and a column that do not exist are each other's only choice, at a score of 0: that changes no result.
         """
         if scores.dim() != 3 or scores.shape[1] != scores.shape[2] or scores.shape[1] == 0:
             raise ValueError(f"{self}: scores must have shape (batch, n, n) with n > 0, got {tuple(scores.shape)}.")
-        cells = exact(self, scores, mask)
-        forbidden = cells.detach() == -math.inf
+        cells = log_weights(self, scores, mask)
+        forbidden = ~possible(cells)
         if mask is not None:
             exists = mask.expand_as(scores)
             rows, columns = exists.any(2), exists.any(1)
@@ -220,7 +220,7 @@ class Permutation(Structure):
                 f"{self}: not converged for {int(poor.sum())} of {len(poor)} examples after {steps} Newton steps; a "
                 f"column of example {int(error.argmax())} sums to 1 only within {float(error.max()):.1e}. Raise "
                 f"max_iterations or tolerance, or make the scores smaller (they range over "
-                f"{float(torch.where(cells.isfinite(), cells, 0).detach().abs().max()):.3g}).",
+                f"{float(torch.where(possible(cells), cells, 0).detach().abs().max()):.3g}).",
                 NotConverged,
                 stacklevel=4,
             )
@@ -233,12 +233,12 @@ def _possible(cells: Float[Tensor, "batch n n"]) -> tuple[Tensor, dict[int, NoAs
     found = []
     for example, matrix in enumerate(cells.detach().cpu()):
         try:
-            found.append(best_assignment(torch.where(matrix == -math.inf, -math.inf, 0.0)))
+            found.append(best_assignment(torch.where(possible(matrix), 0.0, -math.inf)))
         except NoAssignment as why:
             impossible[example] = why
             found.append(list(range(len(matrix))))
-    keep = in_some_assignment(cells.detach() > -math.inf, torch.tensor(found, device=cells.device))
-    cells = torch.where(keep, cells, -math.inf)
+    keep = in_some_assignment(possible(cells), torch.tensor(found, device=cells.device))
+    cells = torch.where(keep, cells, FORBIDDEN)
     if impossible:
         hopeless = torch.tensor([example in impossible for example in range(len(cells))], device=cells.device)
         cells = torch.where(hopeless[:, None, None], 0, cells)

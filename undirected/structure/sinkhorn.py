@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from undirected.regularizers import concrete
-from undirected.structure.logspace import conditional, log_sum_exp
+from undirected.structure.weights import possible
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -29,12 +29,12 @@ RIDGE = 1e-14
 
 def log_partition_of(cells: Float[Tensor, "... n n"], prices: Float[Tensor, "... n"]) -> Float[Tensor, "..."]:
     """`D(v)`."""
-    return log_sum_exp(cells - prices[..., None, :], -1).sum(-1) + prices.sum(-1)
+    return (cells - prices[..., None, :]).logsumexp(-1).sum(-1) + prices.sum(-1)
 
 
 def excess(cells: Float[Tensor, "... n n"], prices: Float[Tensor, "... n"]) -> Float[Tensor, "... n"]:
     """`-grad D(v)`: by how much the columns sum to more than 1 when the rows sum to 1."""
-    return conditional(cells - prices[..., None, :], -1).sum(-2) - 1
+    return (cells - prices[..., None, :]).softmax(-1).sum(-2) - 1
 
 
 @torch.no_grad()
@@ -81,12 +81,12 @@ def _sweep(cells: Tensor, prices: Tensor, temperature: Float[Tensor, " batch"]) 
     """One of Sinkhorn's: make the rows sum to 1, then the columns."""
     heat = temperature[:, None, None]
     x = (cells - prices[:, None, :]) / heat
-    return prices + temperature[:, None] * log_sum_exp(x - log_sum_exp(x, 2)[..., None], 1)
+    return prices + temperature[:, None] * (x - x.logsumexp(2, keepdim=True)).logsumexp(1)
 
 
 def _annealed(cells: Tensor) -> Tensor:
     prices = torch.zeros_like(cells[..., 0])
-    finite = torch.where(cells.isfinite(), cells, 0)
+    finite = torch.where(possible(cells), cells, 0)
     span = finite.amax((1, 2)) - finite.amin((1, 2))
     for stage in range(STAGES):
         temperature = (span / 2 ** (stage + 2)).clamp_min(1)
@@ -103,7 +103,7 @@ def _hessian(cells: Tensor, prices: Tensor) -> Tensor:
     It is the Laplacian of a graph between the columns: adding to all prices changes nothing. Its diagonal is written
     as a sum, since 1 - (h^T h)_jj would lose all digits where h is almost a permutation.
     """
-    h = conditional(cells - prices[:, None, :], 2)
+    h = (cells - prices[:, None, :]).softmax(2)
     n = h.shape[-1]
     eye = torch.eye(n, dtype=h.dtype, device=h.device)
     weight = (h.mT @ h) * (1 - eye)
