@@ -4,6 +4,7 @@ from undirected import models, orders
 from undirected.draw import draw
 from undirected.equilibrium import Tolerance
 from undirected.factors import Conv1d, Conv2d, Conv3d, Directed, Einsum, Energy, Factor, Linear
+from undirected.files import load, save
 from undirected.losses import fenchel_young
 from undirected.network import UNN
 from undirected.regularizers import (
@@ -47,6 +48,8 @@ __all__ = [
     "Variable",
     "draw",
     "fenchel_young",
+    "load",
     "models",
     "orders",
+    "save",
 ]

@@ -24,14 +24,19 @@ def positional(thing: object) -> tuple[Any, ...]:
 
 
 def describe(thing: object) -> str:
-    """`Name(argument=value)` with the arguments that differ from their defaults."""
+    """`Name(argument=value)` with the arguments that differ from their defaults; `...` for those that it does not keep."""
     words = [repr(value) for value in positional(thing)]
     for p in inspect.signature(type(thing)).parameters.values():
+        if p.kind is p.VAR_KEYWORD or not hasattr(thing, p.name):
+            words += ["..."] if "..." not in words else []
+            continue
         value = getattr(thing, p.name)
         if p.kind is p.VAR_POSITIONAL or (p.name == "name" and value == getattr(thing, "default_name", None)):
             continue
         if p.default is p.empty:
             words.append(repr(value))
+        elif p.name == "shift":
+            words += [f"shift={{{', '.join(f'{k!r}: {tuple(v.shape)}' for k, v in value.items())}}}"] if value else []
         elif value is not p.default and value != p.default:
             words.append(f"{p.name}={value!r}")
     return f"{type(thing).__name__}({', '.join(words)})"

@@ -87,7 +87,7 @@ def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch
             moved = [registers[source] for _, source in loop.carry]
             for (target, _), tensor in zip(loop.carry, moved, strict=True):
                 registers[target] = tensor
-        execute(graph, loop.sweeps[stage], registers, evidence, watch)
+        execute(graph, loop.listings[stage], registers, evidence, watch)
         values = {name: registers[number] for name, number in loop.finals[stage].items()}
         residual = _change(before, values, evidence)  # type: ignore[arg-type]
         done = residual <= until.residual

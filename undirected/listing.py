@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from undirected.operation import Operation, Send, Set, reads, writes
@@ -20,19 +19,19 @@ class Listing:
 
     def __init__(self, operations: tuple[Operation, ...]) -> None:
         self.operations = operations
+        self._functions: dict[bool, Callable[..., None]] = {}
 
-    @cached_property
-    def tied(self) -> Callable[..., None]:
-        """A function of the arguments named above that runs the operations on the registers `r`, in place."""
-        return _compiled(self.operations, False)
+    def function(self, is_untied: bool) -> Callable[..., None]:
+        """A function of the arguments named above that runs the operations on the registers `r`, in place.
 
-    @cached_property
-    def untied(self) -> Callable[..., None]:
-        """The same, where each operation has a factor and a bias of its own."""
-        return _compiled(self.operations, True)
+        Untied, each operation has a factor and a bias of its own.
+        """
+        if is_untied not in self._functions:
+            self._functions[is_untied] = _compiled(self.operations, is_untied)
+        return self._functions[is_untied]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"operations": self.operations}
+        return {"operations": self.operations, "_functions": {}}
 
     def __str__(self) -> str:
         return source(self.operations, False)

@@ -13,6 +13,7 @@ from undirected.errors import Diverged, QueryError, unknown
 from undirected.evidence import Observed, Start, gather, is_finite, starting
 from undirected.factors import Factor
 from undirected.graph import Graph
+from undirected.inspection import Report, inspect
 from undirected.orders import Iterations, Order
 from undirected.plan import Plan, make
 from undirected.program import Loop, Program, assemble, assemble_loop
@@ -170,6 +171,8 @@ class UNN(Graph):
             names = None if wanted is None else self._names(wanted, "want")
             planned = make(self, observed, partial, started, names, parsed, count, keep_all or loop)
             found = planned, (assemble_loop if loop else assemble)(self, planned)
+            for listing in found[1].listings:
+                listing.function(False)
             if parsed.is_fixed:
                 self._plans[key] = found
                 if len(self._plans) > KEPT_PLANS:
@@ -216,6 +219,20 @@ class UNN(Graph):
         True
         """
         return bound(self, self._names(observe, "observe"))
+
+    def check(self, observe: Sequence[str | Sequence[str]] | None = None) -> Report:
+        """Try every factor (multilinear? messages right?) and judge the energy of each query (bounded below?).
+
+        `observe` lists queries, each the names that are observed; nothing, and each variable alone, if not given.
+
+        >>> import undirected as un
+        >>> net = un.UNN(un.Variable("x", (2,)), un.Variable("y", (3,), un.Softmax()), un.Linear("x", "y"))
+        >>> print(net.check([["x"]]))
+        x-y (Linear): multilinear, messages right
+        Given x, the energy has a lower bound, whatever the weights.
+        """
+        queries = [(), *((name,) for name in self._variables)] if observe is None else observe
+        return inspect(self, [self._names(query, "observe") for query in queries])
 
     def _check_finite(self, values: Mapping[str, Tensor | None], planned: Plan) -> None:
         for name, value in values.items():

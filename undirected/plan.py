@@ -9,9 +9,8 @@ are skipped, and updates that nothing wanted depends on are pruned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from undirected import orders
 from undirected.errors import QueryError, unknown
@@ -86,19 +85,15 @@ class Plan:
     want: tuple[str, ...]
     updates: tuple[Update, ...]
     live: tuple[bool, ...]
+    updated: tuple[str, ...]  # the variables that are
     final: dict[str, Value]  # the last value of each variable that is computed
     activations: dict[str, str] = field(compare=False)
     biases: dict[str, str | None]  # variables with a bias, and the factor whose message carries it
 
-    @cached_property
+    @property
     def executed(self) -> list[Update]:
         """The updates that are run."""
-        return [u for u, live in zip(self.updates, self.live, strict=True) if live and not u.is_repeated]
-
-    @cached_property
-    def updated(self) -> tuple[str, ...]:
-        """The variables that are updated."""
-        return tuple(dict.fromkeys(update.variable for update in self.executed))
+        return _executed(self.updates, self.live)
 
     @property
     def computed(self) -> list[Message]:
@@ -180,17 +175,22 @@ def make(
     final: dict[str, Value] = {name: (name, None) for name in graph.variables}
     final |= {name: (name, 0) for name in (*observed, *partial, *started)}
     final |= {u.variable: u.result for u, is_live in zip(updates, live, strict=True) if is_live}
-    executed = [u for u, is_live in zip(updates, live, strict=True) if is_live and not u.is_repeated]
+    executed = _executed(updates, live)
     return Plan(
         observed,
         partial,
         want,
         tuple(updates),
         tuple(live),
+        tuple(dict.fromkeys(update.variable for update in executed)),
         final,
         {name: type(variable.regularizer).__name__ for name, variable in graph.variables.items()},
         {name: _carrier(graph, name, executed) for name, v in graph.variables.items() if v.bias is not False},
     )
+
+
+def _executed(updates: Sequence[Update], live: Sequence[bool]) -> list[Update]:
+    return [u for u, is_live in zip(updates, live, strict=True) if is_live and not u.is_repeated]
 
 
 def _unroll(graph: Graph, sweeps: list[Sweep], versions: dict[str, int | None]) -> list[Update]:

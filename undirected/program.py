@@ -39,6 +39,10 @@ class Program:
     final: dict[str, int | None]
     preactivations: dict[str, int]
 
+    @property
+    def listings(self) -> tuple[Listing, ...]:
+        return (self.listing,)
+
 
 @dataclass(frozen=True)
 class Loop:
@@ -48,7 +52,7 @@ class Loop:
     sweep serve the next.
     """
 
-    sweeps: tuple[Listing, ...]
+    listings: tuple[Listing, ...]
     registers: int
     given: Given
     finals: tuple[dict[str, int], ...]  # the updated variables after each of the three

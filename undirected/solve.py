@@ -68,8 +68,7 @@ def execute(
     def descend_block(operation: Set, t: Tensor, values: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         return _descend(graph, operation, t, activations[operation.variable], values, evidence)
 
-    run_listing = listing.tied if steps is None else listing.untied
-    run_listing(registers, factors, activations, evidence, watch, steps, descend_block)
+    listing.function(steps is not None)(registers, factors, activations, evidence, watch, steps, descend_block)
 
 
 def activation(graph: Graph, name: str, evidence: Evidence) -> Callable[[Tensor], Tensor]:

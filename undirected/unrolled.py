@@ -34,6 +34,7 @@ class Unrolled(nn.Module):
         self.plan = plan
         self.preactivation = preactivation
         self._program = program
+        program.listing.function(not tie)  # written now, so that tracing finds it
         for name in plan.want:
             if preactivation and name not in program.preactivations:
                 raise QueryError(f"unrolled: {name} is not updated, so it has no pre-activation.")

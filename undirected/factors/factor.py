@@ -107,6 +107,8 @@ class Factor(nn.Module, ABC):
         values = list(values)
         for variable, key in self._shifts.items():
             index = self.variables.index(variable)
+            if values[index] is None:  # the receiver, whose own value its message does not depend on
+                continue
             values[index] = add_shift(values[index], getattr(self, key), masks[index], f"{self}: shift")
         return values
 
