@@ -39,7 +39,7 @@ def sample_heads(
             easy = ~hard
             picked = [
                 x[easy].repeat(count, *[1] * (x.dim() - 1))
-                for x in (tree.w, tree.b_transposed.mT, tree.p, tree.rho, exists)
+                for x in (tree.w, tree.c.mT, tree.p, tree.rho, exists)
             ]
             drawn[:, easy] = _by_updates(*picked, generator).unflatten(0, (count, -1))
     return drawn

@@ -1,0 +1,144 @@
+"""ProjectiveTree: a variable that is a distribution over dependency trees without crossing arcs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from undirected.regularizers import concrete
+from undirected.structure import eisner, heads
+from undirected.structure.elimination import NOTHING
+from undirected.structure.reachability import require_tree
+from undirected.structure.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+
+class ProjectiveTree(Tree):
+    """Trees whose arcs do not cross, the root standing left of all words: `Psi*(t) = log sum over them of exp(<t, tree>)`.
+
+    By Eisner's algorithm: time O(n^3), in n steps over all spans of one width; memory O(n^2) per sentence. `single_root`:
+    exactly one word hangs on the root. For scores of shape (batch, n + 1, n):
+
+    >>> tree = ProjectiveTree()
+    >>> tree.conjugate(torch.zeros(1, 4, 3)).exp()  # of the 9 trees over three words, 7 do not cross
+    tensor([7.0000])
+    """
+
+    def infer(self, scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        s, length, largest = self._square(scores, mask)
+        log_z, marginals = _marginals(s, length, self.single_root)
+        log_z = torch.where(log_z > NOTHING / 2, log_z + largest, -torch.inf)
+        self._require(log_z, scores, mask)
+        return log_z.to(scores.dtype), marginals[:, :, 1:].to(scores.dtype)
+
+    def mode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self._derivation(scores.detach(), mask, eisner.largest).to(scores.dtype)
+
+    def sample(
+        self,
+        scores: Tensor,
+        count: int = 1,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        if count < 1:
+            raise ValueError(f"{self}: the number of samples must be at least 1, got {count}.")
+        many = scores.detach().expand(count, *scores.shape).flatten(0, 1)
+        rows = None if mask is None else mask.expand(scores.shape).expand(count, *scores.shape).flatten(0, 1)
+        drawn = self._derivation(many, rows, partial(_LogSumOrDraw.apply, generator=generator))
+        return drawn.unflatten(0, (count, -1)).to(scores.dtype)
+
+    def contains(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().contains(h, mask) & ~heads.crosses(heads.from_arcs(h))
+
+    def possible(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        s, length, _ = self._square(scores.detach(), mask)
+        return eisner.inside(s, length, self.single_root).log_z > NOTHING / 2
+
+    def _square(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of shape (batch, n + 1, n + 1) relative to each word's largest, lengths, and what was taken out."""
+        masked, exists = self._masked(scores, mask)
+        s = masked.double()
+        own = torch.eye(s.shape[2], dtype=torch.bool, device=s.device)
+        allowed = (s > -torch.inf) & ~torch.cat([torch.zeros_like(own[:1]), own])
+        largest = torch.where(allowed, s.detach(), NOTHING).amax(1, keepdim=True)
+        largest = torch.where(allowed.any(1, keepdim=True), largest, 0)
+        s = torch.where(allowed, torch.where(allowed, s, 0) - largest, NOTHING)
+        s = torch.cat([torch.full_like(s[:, :, :1], NOTHING), s], 2)
+        return s, exists.sum(1), largest.sum((1, 2))
+
+    def _derivation(self, scores: Tensor, mask: Tensor | None, total: Callable[[Tensor], Tensor]) -> Tensor:
+        """The arcs of the one derivation that `total` chooses: each of its sums passes its derivative to one term."""
+        s, length, _ = self._square(scores, mask)
+        with torch.enable_grad():
+            s.requires_grad_()
+            log_z = eisner.inside(s, length, self.single_root, total).log_z
+            self._require(torch.where(log_z > NOTHING / 2, log_z, -torch.inf).detach(), scores, mask)
+            (arcs,) = torch.autograd.grad(log_z.sum(), s)
+        return arcs[:, :, 1:]
+
+    def _require(self, log_z: Tensor, scores: Tensor, mask: Tensor | None) -> None:
+        if not concrete(log_z) or (log_z.isfinite() & (log_z < torch.inf)).all():
+            return
+        masked, exists = self._masked(scores.detach(), mask)
+        require_tree(str(self), masked, exists, self.single_root)
+        example = int((~log_z.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"{self}: no tree without crossing arcs is possible in example {example} under its forbidden arcs (-inf), "
+            "only trees that cross. Allow more arcs, or take SpanningTree."
+        )
+
+
+def _marginals(s: Tensor, length: Tensor, single_root: bool) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling() or not concrete(s) or not (torch.is_grad_enabled() and s.requires_grad):
+        return eisner.inside_outside(s, length, single_root)
+    return _InsideOutside.apply(s, length, single_root)
+
+
+class _InsideOutside(torch.autograd.Function):
+    """`log Z` and marginals; backward takes the derivative of the marginals *along* the cotangent.
+
+    That is the same, as the second derivative of log Z is symmetric, and needs no tape, which would hold O(n^3) numbers.
+    """
+
+    @staticmethod
+    def forward(ctx, s: Tensor, length: Tensor, single_root: bool):
+        ctx.single_root = single_root
+        ctx.set_materialize_grads(False)
+        log_z, marginals = eisner.inside_outside(s, length, single_root)
+        ctx.save_for_backward(s, length, marginals)
+        return log_z, marginals
+
+    @staticmethod
+    def backward(ctx, for_log_z, for_marginals):
+        s, length, marginals = ctx.saved_tensors
+        grad = None if for_log_z is None else for_log_z[:, None, None] * marginals
+        if for_marginals is not None:
+            _, (_, along) = torch.func.jvp(
+                lambda x: eisner.inside_outside(x, length, ctx.single_root), (s,), (for_marginals.contiguous(),)
+            )
+            grad = along if grad is None else grad + along
+        return grad, None, None
+
+
+class _LogSumOrDraw(torch.autograd.Function):
+    """A log-sum whose derivative goes to one term, drawn with the term's share as its probability."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        ctx.generator = generator
+        ctx.save_for_backward(x)
+        return x.logsumexp(-1)
+
+    @staticmethod
+    def backward(ctx, cotangent: Tensor):
+        (x,) = ctx.saved_tensors
+        shares = x.softmax(-1).flatten(0, -2)
+        drawn = shares.multinomial(1, generator=ctx.generator).view(*x.shape[:-1], 1)
+        return torch.zeros_like(x).scatter_(-1, drawn, cotangent[..., None]), None
