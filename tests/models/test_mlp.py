@@ -93,7 +93,9 @@ def test_dropout_keeps_the_energy_falling_and_is_off_in_evaluation():  # from th
     net(observe={"x": x}, iterations=4, check=True)
     dropped = net(observe={"x": x}, want="h1", order="h1")["h1"]
     assert 0.3 < (dropped == 0).double().mean() < 0.7
-    assert torch.equal(net.eval()(observe={"x": x}, want="y", order="h1 h2 y").preactivation["y"], twin(net, nn.Tanh())(x))
+    assert torch.equal(
+        net.eval()(observe={"x": x}, want="y", order="h1 h2 y").preactivation["y"], twin(net, nn.Tanh())(x)
+    )
 
 
 def test_onnx_answers_the_same(tmp_path):  # from onnxruntime, an independent machine
