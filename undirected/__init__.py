@@ -18,11 +18,18 @@ from undirected.regularizers import (
     SoftThreshold,
     Tanh,
 )
-from undirected.simplex import Entmax15, Softmax, Sparsemax
+from undirected.simplex import CausalSoftmax, Entmax15, Softmax, Sparsemax
+from undirected.structure import BudgetedChoice, LinearChain, Permutation, ProjectiveTree, SpanningTree
 from undirected.variable import Partial, Variable
 
 __all__ = [
+    "SpanningTree",
+    "ProjectiveTree",
+    "Permutation",
+    "LinearChain",
+    "BudgetedChoice",
     "UNN",
+    "CausalSoftmax",
     "Conv1d",
     "Conv2d",
     "Conv3d",

@@ -128,6 +128,34 @@ class Softmax(Simplex):
         return t.softmax(dim)
 
 
+class CausalSoftmax(Simplex):
+    """`Psi(h) = scale * sum h log h` on the simplex, with `h_ij = 0` for j > i: rows give nothing to what comes later.
+
+    The last two axes of the variable are the rows and their vectors.
+
+    >>> CausalSoftmax().activation(torch.zeros(1, 2, 2))
+    tensor([[[1.0000, 0.0000],
+             [0.5000, 0.5000]]])
+    """
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__(-1, scale)
+
+    def psi(self, h: Tensor, dim: int) -> Tensor:
+        inside = (h.abs() * _after(h) <= torch.finfo(h.dtype).eps ** 0.5).all(dim)
+        return within(inside, t_log_t(h).sum(dim))
+
+    def psi_star(self, t: Tensor, dim: int) -> Tensor:
+        return t.masked_fill(_after(t), torch.finfo(t.dtype).min).logsumexp(dim)
+
+    def link(self, t: Tensor, dim: int) -> Tensor:
+        return t.masked_fill(_after(t), torch.finfo(t.dtype).min).softmax(dim)
+
+
+def _after(t: Tensor) -> Tensor:
+    return torch.ones(t.shape[-2:], dtype=torch.bool, device=t.device).triu(1)
+
+
 class Sparsemax(Simplex):
     """`Psi(h) = 1/2 sum h^2` on the simplex; its activation projects onto it, and is often exactly zero somewhere.
 

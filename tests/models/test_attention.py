@@ -124,6 +124,17 @@ def test_a_causal_network_is_one_with_a_causal_mask():  # two ways to say the sa
     torch.testing.assert_close(found["h"], expected["h"])
 
 
+def test_causal_softmax_attains_its_conjugate(double):  # from Fenchel and Young, and from autograd
+    regularizer = un.CausalSoftmax(scale=1.7)
+    t = torch.randn(3, 2, 4, 4, requires_grad=True)
+    h = regularizer.activation(t)
+    conjugate = regularizer.conjugate(t)
+    torch.testing.assert_close(regularizer.value(h) + conjugate, (t * h).flatten(1).sum(1))
+    torch.testing.assert_close(torch.autograd.grad(conjugate.sum(), t)[0], h)
+    assert (h.triu(1) == 0).all()
+    assert (regularizer.value(torch.full((1, 4, 4), 0.25)) == torch.inf).all()  # attends to what comes after
+
+
 def test_second_sweep_has_the_updates_of_the_paper(double):  # from the gradient of the energy, written out
     net = randomized(un.models.attention(4))
     x = torch.randn(2, 5, 4)

@@ -88,3 +88,15 @@ def test_untied_twin_begins_equal_and_has_weights_of_its_own(question: Question)
     torch.testing.assert_close(untied(*given.values()), expected, rtol=0, atol=0)
     untied(*given.values()).square().sum().backward()
     assert all(p.grad is not None for p in untied.parameters())
+
+
+@every_model
+def test_a_file_keeps_the_network(question: Question, tmp_path):  # from the network itself
+    net, given = question.network(), question.given()
+    un.save(net, tmp_path / "net.safetensors")
+    code = [factor for factor in net.factors.values() if isinstance(factor, (un.Directed, un.Energy))]
+    again = un.load(tmp_path / "net.safetensors", factors=code)
+    expected = net(observe=given, want=question.want, order=question.order)[question.want]
+    assert torch.equal(again(observe=given, want=question.want, order=question.order)[question.want], expected)
+    count = [sum(p.numel() for p in network.parameters()) for network in (net, again)]
+    assert count[0] == count[1]  # tied weights stay tied

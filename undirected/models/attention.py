@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
-
 from undirected.errors import DeclarationError
 from undirected.factors import Einsum, Factor, Linear
 from undirected.network import UNN
-from undirected.simplex import Softmax
+from undirected.simplex import CausalSoftmax, Softmax
 from undirected.variable import Variable
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ def attention(
             raise DeclarationError(f"attention: {heads} heads do not divide rows of {inputs}; give the heads' size=.")
         size = inputs // heads
     row: tuple[int | str, ...] = ("n", size) if heads == 1 else ("n", heads, size)
-    softmax = (CausalSoftmax if causal else Softmax)(temperature=math.sqrt(size))
+    softmax = (CausalSoftmax if causal else Softmax)(scale=math.sqrt(size))
     a = "" if heads == 1 else "a,"  # the index of the head
     parts: list[Variable | Factor] = [
         Variable("x", ("n", inputs), bias=False),
@@ -70,29 +68,3 @@ def attention(
     if outputs is not None:
         parts += [Variable("y", ("n", outputs)), Linear("h", "y")]
     return UNN(*parts)
-
-
-class CausalSoftmax(Softmax):
-    """Softmax over the entries at and before the diagonal of the last two axes; those after it do not exist.
-
-    >>> CausalSoftmax().activation(torch.zeros(1, 2, 2))
-    tensor([[[1.0000, 0.0000],
-             [0.5000, 0.5000]]])
-    """
-
-    def value(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().value(h, _before(h, mask))
-
-    def conjugate(self, t: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().conjugate(t, _before(t, mask))
-
-    def activation(self, t: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().activation(t, _before(t, mask))
-
-    def complete(self, t: Tensor, known: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        return super().complete(t, known, value, _before(t, mask))
-
-
-def _before(t: Tensor, mask: Tensor | None) -> Tensor:
-    before = torch.ones(t.shape[-2:], dtype=torch.bool, device=t.device).tril()
-    return before if mask is None else before & mask
