@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 import undirected as un
 
-DEEPEST = 6
-FEATURES = 2 * (DEEPEST + 2) + 2
+DEEPEST = 4
+KINDS = 2 * (DEEPEST + 1)
 
 
 def string(pairs: int, generator: random.Random) -> str:
@@ -43,12 +43,12 @@ def heads(text: str) -> list[int]:
 
 
 def features(text: str) -> torch.Tensor:
-    """`(n + 1, FEATURES)`: does it open, and how deep, one-hot; its place; and a constant. Row 0 is the root."""
-    depth, rows = 0, [torch.zeros(FEATURES)]
+    """`(n + 1, KINDS + 2)`: how deep it is and whether it opens, one-hot; its place; a constant. Row 0 is the root."""
+    depth, rows = 0, [torch.zeros(KINDS + 2)]
     for place, bracket in enumerate(text, start=1):
         depth += bracket == "("
-        kind = F.one_hot(torch.tensor(2 * depth + (bracket == "(")), FEATURES - 2).float()
-        rows.append(torch.cat([kind, torch.tensor([place / 10, 1.0])]))
+        kind = F.one_hot(torch.tensor(2 * depth + (bracket == "(")), KINDS).float()
+        rows.append(torch.cat([kind, torch.tensor([place / len(text), 1.0])]))
         depth -= bracket == ")"
     rows[0][-1] = 1
     return torch.stack(rows)
@@ -61,8 +61,8 @@ def batch(count: int, pairs: int, generator: random.Random) -> tuple[torch.Tenso
 
 def network(tree: un.Regularizer) -> un.UNN:
     return un.UNN(
-        un.Variable("heads", ("n+1", FEATURES), bias=False),
-        un.Variable("brackets", ("n", FEATURES), bias=False),
+        un.Variable("heads", ("n+1", KINDS + 2), bias=False),
+        un.Variable("brackets", ("n", KINDS), bias=False),
         un.Variable("tree", ("n+1", "n"), tree, bias=False),
         un.Einsum("tree[i,j] heads[i,d] brackets[j,e] W[d,e]"),
     )
@@ -81,14 +81,14 @@ def main() -> dict[str, float]:
         optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
         for _ in range(80):
             x, target = batch(16, 6, generator)
-            solution = net(observe={"heads": x, "brackets": x[:, 1:]}, want="tree")
+            solution = net(observe={"heads": x, "brackets": x[:, 1:, :KINDS]}, want="tree")
             loss = un.fenchel_young(solution, "tree", target)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         x, target = batch(50, 12, generator)
         with torch.no_grad():
-            solution = net(observe={"heads": x, "brackets": x[:, 1:]}, want="tree")
+            solution = net(observe={"heads": x, "brackets": x[:, 1:, :KINDS]}, want="tree")
         found = solution["tree"] if name == "each alone" else tree.mode(solution.preactivation["tree"])
         results[name] = float((found.argmax(1) == target).all(1).float().mean())
         print(f"{name:17} {results[name]:.0%} of the strings of 24 brackets without a mistake")
