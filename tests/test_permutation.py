@@ -215,6 +215,12 @@ def test_a_padded_batch_is_its_members():
         assert sums_to_one(drawn[:, b, :n, :n])
 
 
+def test_the_company_in_a_batch_changes_nothing():
+    easy, hard = scores_of(1, 5, seed=1), scores_of(3, 5, seed=2, size=200.0)
+    together = Permutation(tolerance=1e-3).marginals(torch.cat([hard, easy]))[3:]
+    torch.testing.assert_close(together, Permutation(tolerance=1e-3).marginals(easy), rtol=1e-14, atol=1e-14)
+
+
 def test_samples_are_of_the_true_distribution():
     scores, every = scores_of(2, 4), permutations(4)
     drawn = permutation.sample(scores, 20_000, generator=torch.Generator().manual_seed(0))

@@ -88,11 +88,15 @@ def _annealed(cells: Tensor) -> Tensor:
     prices = torch.zeros_like(cells[..., 0])
     finite = torch.where(possible(cells), cells, 0)
     span = finite.amax((1, 2)) - finite.amin((1, 2))
+    hot = torch.ones_like(span, dtype=torch.bool)
     for stage in range(STAGES):
         temperature = (span / 2 ** (stage + 2)).clamp_min(1)
+        cooler = prices
         for _ in range(SWEEPS):
-            prices = _sweep(cells, prices, temperature)
-        if concrete(span) and (temperature == 1).all():
+            cooler = _sweep(cells, cooler, temperature)
+        prices = torch.where(hot[:, None], cooler, prices)
+        hot = temperature > 1
+        if concrete(hot) and not hot.any():
             break
     return prices
 
