@@ -24,7 +24,7 @@ def positional(thing: object) -> tuple[Any, ...]:
 
 
 def describe(thing: object) -> str:
-    """`Name(argument=value)` with the arguments that differ from their defaults; `...` for those that it does not keep."""
+    """`Name(argument=value)` with the arguments that differ from their defaults; `...` for those not kept."""
     words = [repr(value) for value in positional(thing)]
     for p in inspect.signature(type(thing)).parameters.values():
         if p.kind is p.VAR_KEYWORD or not hasattr(thing, p.name):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from undirected import factors as _factors
-from undirected import regularizers, simplex
+from undirected import regularizers, simplex, structure
 from undirected.declaration import positional, settings
 from undirected.errors import FileError
 from undirected.factors import Directed, Energy, Factor, Tied
@@ -60,7 +60,7 @@ def load(
     factors: Sequence[Factor] = (),
     classes: Iterable[type[Regularizer] | type[Factor]] = (),
 ) -> UNN:
-    """Read a network that `net.save(path)` wrote.
+    """Read a network that `un.save(net, path)` wrote.
 
     Args:
         factors: the `Directed` and `Energy` factors of the network, which no file can hold, by their names.
@@ -79,7 +79,9 @@ def load(
         for alias, original in header["aliases"].items():
             tensors[alias] = tensors[original]
     except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path}: the declaration in its header is broken ({type(error).__name__}: {error}).") from error
+        raise FileError(
+            f"{path}: the declaration in its header is broken ({type(error).__name__}: {error})."
+        ) from error
     if tensors:
         net.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.get_default_dtype()))
     try:
@@ -106,8 +108,6 @@ def _umask() -> int:
 
 
 def _builtin() -> list[type]:
-    from undirected import structure  # heavier than the core, and needed only for files that name a structure
-
     modules = (regularizers, simplex, structure, _factors)
     found = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
     return [cls for cls in found if issubclass(cls, (Regularizer, Factor)) and cls not in (Directed, Energy, Tied)]
@@ -124,7 +124,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, torch
     except library.SafetensorError as error:
         raise FileError(f"{path}: not a safetensors file, or only part of one ({error}).") from None
     if KEY not in metadata:
-        raise FileError(f"{path}: a safetensors file, but not a network saved by this library: its header has no {KEY!r}.")
+        raise FileError(
+            f"{path}: a safetensors file, but not a network saved by this library: its header has no {KEY!r}."
+        )
     try:
         header = json.loads(metadata[KEY])
     except json.JSONDecodeError as error:
@@ -176,7 +178,9 @@ def _factor(factor: Factor, net: Graph) -> dict[str, Any]:
 
 def _class(kind: str, known: dict[str, type]) -> type:
     if kind not in known:
-        raise FileError(f"the network uses {kind}, which is not part of this library. Give load(..., classes=[{kind}]).")
+        raise FileError(
+            f"the network uses {kind}, which is not part of this library. Give load(..., classes=[{kind}])."
+        )
     return known[kind]
 
 
@@ -194,7 +198,9 @@ def _declared_factor(
         return made[entry["tied"]].tied(*entry["variables"], name=name)
     if "given" in entry:
         if name not in given:
-            raise FileError(f"the factor {name!r} is a {entry['given']}, which holds Python code. Give load(..., factors=[...]).")
+            raise FileError(
+                f"the factor {name!r} is a {entry['given']}, which holds Python code. Give load(..., factors=[...])."
+            )
         return given[name]
     arguments = {**entry["settings"]}
     if entry["shift"]:

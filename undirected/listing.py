@@ -60,7 +60,7 @@ def source(operations: tuple[Operation, ...], is_untied: bool) -> str:
     sets = [operation for operation in operations if isinstance(operation, Set)]
     factors = {name: f"f{i}" for i, name in enumerate(dict.fromkeys(send.factor for send in sends))}
     activations = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(each.variable for each in sets))}
-    lines = [f"def run({ARGUMENTS}):"]
+    lines = [f"def run({ARGUMENTS}):", *["    pass"] * (not operations)]
     lines += [f"    r{number} = r[{number}]" for number in before]
     if not is_untied:
         lines += [f"    {short} = factors[{name!r}]" for name, short in factors.items()]

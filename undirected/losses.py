@@ -22,8 +22,8 @@ def fenchel_young(
     """`Psi*(t) + Psi(target) - <t, target>` at the variable's pre-activation t: at least 0, and 0 only at the target.
 
     Cross-entropy for Softmax, the logistic loss for Sigmoid and Tanh, half the squared error for Identity, the
-    negative log-likelihood of a conditional random field for structures. Summed over the variable's entries; entries
-    that were observed, or that `lengths` says do not exist, count nothing. The gradient by t is `activation(t) - target`.
+    negative log-likelihood of a conditional random field for structures. Its gradient by t is `activation(t) - target`.
+    Summed over the variable's entries; those that were observed, or do not exist by `lengths`, count nothing.
 
     Args:
         target: values of the variable's shape, or integer labels where the regularizer has them.

@@ -158,7 +158,8 @@ def make(
 ) -> Plan:
     """Compile a query. `observed` are known whole, `partial` in part, `started` begin elsewhere than at zero.
 
-    Without `want`, everything that the order updates is wanted. With `keep_all` nothing is pruned: the whole course is wanted, not only its end.
+    Without `want`, everything that the order updates is wanted. With `keep_all` nothing is pruned: the whole course
+    is wanted, not only its end.
     """
     observed, partial, started = tuple(observed), tuple(partial), tuple(started)
     sweeps = order.sweeps(graph, (*observed, *partial), partial, iterations)

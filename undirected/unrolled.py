@@ -11,8 +11,8 @@ from torch import nn
 from undirected.errors import QueryError
 from undirected.evidence import gather
 from undirected.graph import Graph
-from undirected.plan import Plan
 from undirected.operation import Operation, Send
+from undirected.plan import Plan
 from undirected.program import Program
 from undirected.solve import run
 from undirected.variable import Partial

@@ -112,7 +112,9 @@ class Variable:
             except TypeError as error:
                 raise QueryError(f"{source}: {self.name}: {error}") from None
         what = f"{'integer labels of ' if labels else ''}{self.name} {show(axes)}"
-        if len(shape) != len(axes) or any(isinstance(a, int) and a != size for a, size in zip(axes, shape)):
+        if len(shape) != len(axes) or any(
+            isinstance(a, int) and a != size for a, size in zip(axes, shape, strict=False)
+        ):
             raise QueryError(
                 f"{source}: {what} got the shape {show(('batch', *shape))}; it takes {show(('batch', *axes))}."
             )

@@ -76,9 +76,14 @@ class Factor(nn.Module, ABC):
     def build(self, variables: Mapping[str, Variable]) -> None:
         """Check the variables' shapes and make the weights. Called when the factor becomes part of a network."""
 
-    @abstractmethod
-    def score(self, *values: Float[Tensor, "batch *event"]) -> Float[Tensor, " batch"]:
-        """The score of each example."""
+    if TYPE_CHECKING:
+        # Subclasses name their variables: score(self, x, h).
+        score: Callable[..., Float[Tensor, " batch"]]
+    else:
+
+        @abstractmethod
+        def score(self, *values):
+            """The score of each example."""
 
     def message(self, target: int, *values: Float[Tensor, "batch *event"]) -> Float[Tensor, "batch *event"]:
         """`d score / d values[target]`. `values[target]` is a stand-in of zeros with the right shape."""
