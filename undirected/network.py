@@ -139,7 +139,8 @@ class UNN(Graph):
         partial = tuple(name for name, value in values.items() if isinstance(value, Partial))
         observed = tuple(name for name in self._names(observe, "observe") if name not in partial)
         started = {name: None for name in starting(self._variables, init) if name not in observed}
-        return self._planned(observed, partial, started, want, order, iterations, False, False)[0]
+        count = orders.count(iterations, training=False)
+        return self._planned(observed, partial, started, want, order, count, False, False)[0]
 
     def _names(self, names: str | Sequence[str] | Mapping[str, object], what: str) -> tuple[str, ...]:
         names = tuple(names.split()) if isinstance(names, str) else tuple(names)
@@ -204,7 +205,8 @@ class UNN(Graph):
         names = self._names(observe, "observe")
         partial = tuple(name for name, value in values.items() if isinstance(value, Partial))
         observed = tuple(name for name in names if name not in partial)
-        planned, program = self._planned(observed, partial, {}, want, order, iterations, False, False)
+        count = orders.count(iterations, training=False)
+        planned, program = self._planned(observed, partial, {}, want, order, count, False, False)
         assert isinstance(program, Program)
         return Unrolled(self, names, planned, program, preactivation, tie)
 
