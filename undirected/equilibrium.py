@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undirected.bounds import bound
 from undirected.errors import Diverged, NotConverged, QueryError
 from undirected.graph import Graph, sum_terms
 from undirected.program import Loop
@@ -79,7 +80,7 @@ def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch
     collected = _Collected()
     rows = torch.arange(evidence.batch, device=evidence.device)  # the examples at work
     ended = torch.zeros(evidence.batch, dtype=torch.bool, device=evidence.device)
-    before: dict[str, Tensor] = {}
+    before: dict[str, Tensor] | None = None
     energy = None
     for iteration in range(1, until.max_iterations + 1):
         stage = min(iteration, 3) - 1
@@ -89,7 +90,7 @@ def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch
                 registers[target] = tensor
         execute(graph, loop.listings[stage], registers, evidence, watch)
         values = {name: registers[number] for name, number in loop.finals[stage].items()}
-        residual = _change(before, values, evidence)  # type: ignore[arg-type]
+        residual = _change(graph, before, values, evidence, rows)  # type: ignore[arg-type]
         done = residual <= until.residual
         if until.energy is not None:
             lower = _energy(graph, values, evidence)  # type: ignore[arg-type]
@@ -127,9 +128,11 @@ def settle(graph: Graph, loop: Loop, evidence: Evidence, until: Tolerance, watch
 
 
 @torch.no_grad()
-def _change(before: dict[str, Tensor], after: dict[str, Tensor], evidence: Evidence) -> Tensor:
+def _change(
+    graph: Graph, before: dict[str, Tensor] | None, after: dict[str, Tensor], evidence: Evidence, rows: Tensor
+) -> Tensor:
     """The largest change of any entry, per example; infinite in the first sweep."""
-    if not before:
+    if before is None:
         return torch.full((evidence.batch,), torch.inf, device=evidence.device, dtype=evidence.dtype)
     changes = []
     for name, x in after.items():
@@ -137,8 +140,10 @@ def _change(before: dict[str, Tensor], after: dict[str, Tensor], evidence: Evide
             continue
         change = (x - before[name]).abs().reshape(len(x), -1).amax(1)
         if not bool(change.isfinite().all()):
-            example = int((~change.isfinite()).nonzero()[0, 0])
-            raise Diverged(f"{name} left the finite numbers (example {example} of those still at work).")
+            example = int(rows[(~change.isfinite()).nonzero()[0, 0]])
+            observed = [given for given in evidence.values if given not in evidence.known]
+            why = bound(graph, observed, evidence.known).explain()
+            raise Diverged(f"{name} left the finite numbers (example {example}). {why}")
         changes.append(change)
     if not changes:
         return torch.zeros(evidence.batch, device=evidence.device, dtype=evidence.dtype)
