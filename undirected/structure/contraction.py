@@ -14,7 +14,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def contract(scores, exists, single_root, heads):
-    """Write the best heads of a batch, -1 for padding. False if a sentence has no tree, or scores that are no numbers."""
+    """Write the best heads of a batch, -1 for padding. False if one has no tree, or scores that are no numbers."""
     batch, rows, n = scores.shape
     into = np.empty((rows, rows))  # [node's row, tail]: the score of the best arc from the tail into the node
     enters = np.empty((rows, rows), np.int32)  # and the word of the node that it enters

@@ -72,7 +72,7 @@ def encode(owner: object, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]
         low, high = int(labels.min()), int(labels.max())
         if low < -1 or high > n:
             raise ValueError(
-                f"{owner}: heads must be from 0 (the root) to {n}, or -1 for padding, but they are from {low} to {high}."
+                f"{owner}: heads are 0 (the root) to {n}, or -1 for padding, but these go from {low} to {high}."
             )
         own = labels == torch.arange(1, n + 1, device=labels.device)
         if own.any():

@@ -1,4 +1,4 @@
-"""K best: the structures of highest score, by Lawler and Murty's partition, for any structure that can be conditioned."""
+"""K best: the structures of highest score, by Lawler and Murty's partition, for whatever can be conditioned."""
 
 from __future__ import annotations
 

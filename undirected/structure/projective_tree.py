@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from undirected.regularizers import concrete
 from undirected.structure import eisner, heads
+from undirected.structure.algebra import Draw, Dual, Largest, Log, Real
 from undirected.structure.elimination import NOTHING
 from undirected.structure.reachability import require_tree
 from undirected.structure.tree import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
 
 class ProjectiveTree(Tree):
-    """Trees whose arcs do not cross, the root standing left of all words: `Psi*(t) = log sum over them of exp(<t, tree>)`.
+    """Trees whose arcs do not cross, with the root left of all: `Psi*(t) = log sum over trees of exp(<t, tree>)`.
 
-    By Eisner's algorithm: time O(n^3), in n steps over all spans of one width; memory O(n^2) per sentence. `single_root`:
-    exactly one word hangs on the root. For scores of shape (batch, n + 1, n):
+    By Eisner's algorithm: time O(n^3), in n steps over all spans of one width; memory O(n^2) per sentence.
+    `single_root`: exactly one word hangs on the root. For scores of shape (batch, n + 1, n):
 
     >>> tree = ProjectiveTree()
     >>> tree.conjugate(torch.zeros(1, 4, 3)).exp()  # of the 9 trees over three words, 7 do not cross
@@ -38,7 +36,7 @@ class ProjectiveTree(Tree):
         return log_z.to(scores.dtype), marginals[:, :, 1:].to(scores.dtype)
 
     def mode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self._derivation(scores.detach(), mask, eisner.largest).to(scores.dtype)
+        return self._derivation(scores.detach(), mask, Largest()).to(scores.dtype)
 
     def sample(
         self,
@@ -51,7 +49,7 @@ class ProjectiveTree(Tree):
             raise ValueError(f"{self}: the number of samples must be at least 1, got {count}.")
         many = scores.detach().expand(count, *scores.shape).flatten(0, 1)
         rows = None if mask is None else mask.expand(scores.shape).expand(count, *scores.shape).flatten(0, 1)
-        drawn = self._derivation(many, rows, partial(_LogSumOrDraw.apply, generator=generator))
+        drawn = self._derivation(many, rows, Draw(generator))
         return drawn.unflatten(0, (count, -1)).to(scores.dtype)
 
     def contains(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -59,7 +57,7 @@ class ProjectiveTree(Tree):
 
     def possible(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         s, length, _ = self._square(scores.detach(), mask)
-        return eisner.inside(s, length, self.single_root).log_z > NOTHING / 2
+        return eisner.inside(s, length, self.single_root, Log()).z.squeeze(1) > NOTHING / 2
 
     def _square(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of shape (batch, n + 1, n + 1) relative to each word's largest, lengths, and what was taken out."""
@@ -73,12 +71,12 @@ class ProjectiveTree(Tree):
         s = torch.cat([torch.full_like(s[:, :, :1], NOTHING), s], 2)
         return s, exists.sum(1), largest.sum((1, 2))
 
-    def _derivation(self, scores: Tensor, mask: Tensor | None, total: Callable[[Tensor], Tensor]) -> Tensor:
-        """The arcs of the one derivation that `total` chooses: each of its sums passes its derivative to one term."""
+    def _derivation(self, scores: Tensor, mask: Tensor | None, algebra: Log) -> Tensor:
+        """The arcs of the one derivation that the algebra chooses: its sums pass their derivative to one term each."""
         s, length, _ = self._square(scores, mask)
         with torch.enable_grad():
             s.requires_grad_()
-            log_z = eisner.inside(s, length, self.single_root, total).log_z
+            log_z = eisner.inside(s, length, self.single_root, algebra).z.squeeze(1)
             self._require(torch.where(log_z > NOTHING / 2, log_z, -torch.inf).detach(), scores, mask)
             (arcs,) = torch.autograd.grad(log_z.sum(), s)
         return arcs[:, :, 1:]
@@ -96,49 +94,58 @@ class ProjectiveTree(Tree):
 
 
 def _marginals(s: Tensor, length: Tensor, single_root: bool) -> tuple[Tensor, Tensor]:
-    if torch.compiler.is_compiling() or not concrete(s) or not (torch.is_grad_enabled() and s.requires_grad):
-        return eisner.inside_outside(s, length, single_root)
+    """`log Z` and the marginals for logarithms of weights."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return eisner.inside_outside(s, length, single_root, Log())[:2]
     return _InsideOutside.apply(s, length, single_root)
 
 
 class _InsideOutside(torch.autograd.Function):
     """`log Z` and marginals; backward takes the derivative of the marginals *along* the cotangent.
 
-    That is the same, as the second derivative of log Z is symmetric, and needs no tape, which would hold O(n^3) numbers.
+    That is the same, as the second derivative of log Z is symmetric, and needs no tape of O(n^3) numbers. Both run on
+    plain numbers; only sentences that leave their range go through logarithms.
     """
 
     @staticmethod
     def forward(ctx, s: Tensor, length: Tensor, single_root: bool):
         ctx.single_root = single_root
         ctx.set_materialize_grads(False)
-        log_z, marginals = eisner.inside_outside(s, length, single_root)
-        ctx.save_for_backward(s, length, marginals)
+        z, marginals, around = eisner.inside_outside(s.exp(), length, single_root, Real())
+        # What is below the smallest number inside a span was lost; it must not matter, whatever surrounds the span.
+        lost = torch.finfo(s.dtype).tiny * around
+        overflow = ~((lost <= 1e-14 * z) & marginals.flatten(1).amax(1).isfinite())
+        log_z = z.log()
+        if overflow.any():
+            s_over, length_over = s[overflow], length[overflow]
+            log_z[overflow], marginals[overflow], _ = eisner.inside_outside(s_over, length_over, single_root, Log())
+        ctx.save_for_backward(s, length, marginals, overflow)
         return log_z, marginals
 
     @staticmethod
     def backward(ctx, for_log_z, for_marginals):
-        s, length, marginals = ctx.saved_tensors
+        s, length, marginals, overflow = ctx.saved_tensors
         grad = None if for_log_z is None else for_log_z[:, None, None] * marginals
         if for_marginals is not None:
-            _, (_, along) = torch.func.jvp(
-                lambda x: eisner.inside_outside(x, length, ctx.single_root), (s,), (for_marginals.contiguous(),)
-            )
+            along = _derivative(s, length, ctx.single_root, for_marginals, overflow)
             grad = along if grad is None else grad + along
         return grad, None, None
 
 
-class _LogSumOrDraw(torch.autograd.Function):
-    """A log-sum whose derivative goes to one term, drawn with the term's share as its probability."""
+def _derivative(s: Tensor, length: Tensor, single_root: bool, along: Tensor, overflow: Tensor) -> Tensor:
+    if torch.is_grad_enabled():  # someone will differentiate once more
+        return _derivative_by_logarithms(s, length, single_root, along)
+    weights = s.exp()
+    dual = torch.stack([weights, weights * along])
+    out = eisner.inside_outside(dual, length, single_root, Dual())[1][1]
+    if overflow.any():
+        rows = (s[overflow], length[overflow], single_root, along[overflow])
+        out[overflow] = _derivative_by_logarithms(*rows)
+    return out
 
-    @staticmethod
-    def forward(ctx, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        ctx.generator = generator
-        ctx.save_for_backward(x)
-        return x.logsumexp(-1)
 
-    @staticmethod
-    def backward(ctx, cotangent: Tensor):
-        (x,) = ctx.saved_tensors
-        shares = x.softmax(-1).flatten(0, -2)
-        drawn = shares.multinomial(1, generator=ctx.generator).view(*x.shape[:-1], 1)
-        return torch.zeros_like(x).scatter_(-1, drawn, cotangent[..., None]), None
+def _derivative_by_logarithms(s: Tensor, length: Tensor, single_root: bool, along: Tensor) -> Tensor:
+    def marginals(x: Tensor) -> Tensor:
+        return eisner.inside_outside(x, length, single_root, Log())[1]
+
+    return torch.func.jvp(marginals, (s,), (along,))[1]

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class SpanningTree(Tree):
     """All spanning trees, crossing arcs allowed: `Psi*(t) = log sum over trees of exp(<t, tree>)`.
 
-    By the matrix-tree theorem: time O(n^3), memory O(n^2) per sentence. `single_root`: exactly one word hangs on the root. For scores of shape
-    (batch, n + 1, n):
+    By the matrix-tree theorem: time O(n^3), memory O(n^2) per sentence. `single_root`: exactly one word hangs on the
+    root. For scores of shape (batch, n + 1, n):
 
     >>> tree = SpanningTree()
     >>> tree.conjugate(torch.zeros(1, 4, 3)).exp()  # 3^2 trees over three words
