@@ -11,7 +11,7 @@ import torch
 
 from undirected.bounds import Bound, bound
 from undirected.evidence import Evidence, gather
-from undirected.factors import Directed, Energy
+from undirected.factors import Directed, Energy, Factor
 from undirected.graph import Graph
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _try_factor(graph: Graph, name: str, generator: torch.Generator) -> FactorRe
     return FactorReport(name, kind, nonlinearity, message_error, False)
 
 
-def _derivative(factor, place: int, values: list[Tensor], x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+def _derivative(factor: Factor, place: int, values: list[Tensor], x: Tensor) -> Tensor:
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         score = factor.score(*values[:place], x, *values[place + 1 :]).sum()

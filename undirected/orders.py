@@ -67,7 +67,7 @@ class Random(Order):
         if names is None:
             reached = graph.reachable(set(observed)) if observed else set(graph.variables)
             names = tuple(name for name in graph.variables if name in reached - fixed and name not in self.last)
-        sweeps = []
+        sweeps: list[Sweep] = []
         for _ in range(iterations):
             if self.source is None:  # follows torch.manual_seed
                 drawn = [names[i] for i in torch.randperm(len(names)).tolist()]

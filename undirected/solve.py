@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from undirected.factors import descend
+from undirected.factors import Energy, descend
 from undirected.graph import Graph, sum_terms
 from undirected.listing import Listing
 from undirected.operation import Descent, Set
@@ -105,7 +105,8 @@ def _descend(
 
     start = None if operation.start is None else values[operation.start]
     current = None if operation.current is None else values[operation.current]
-    steps = max(graph.factors[d.factor].original.steps for d in operation.descent)  # type: ignore[attr-defined]
+    energies = [graph.factors[d.factor].original for d in operation.descent]
+    steps = max(energy.steps for energy in energies if isinstance(energy, Energy))
     return descend(extra, psi, activate, z, start, current, steps)
 
 

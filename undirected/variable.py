@@ -62,7 +62,7 @@ class Variable:
     def __init__(
         self,
         name: str,
-        shape: tuple[int | str, ...],
+        shape: int | str | tuple[int | str, ...],
         regularizer: Regularizer | None = None,
         bias: bool | str = True,
         dropout: float = 0.0,

@@ -23,7 +23,7 @@ class _Conv(Factor):
     """`score(a, b) = <b, conv(a)>`. Abstract: the number of dimensions is the subclass's."""
 
     dimensions: int
-    _module: type[nn.Module]
+    _module: Any
     _forward: Any
     _transposed: Any
 
@@ -47,6 +47,7 @@ class _Conv(Factor):
         self._stride = self._tuple(stride, "stride", 1)
         self._padding = self._tuple(padding, "padding", 0)
         self._dilation = self._tuple(dilation, "dilation", 1)
+        self.weight: nn.Parameter
         self.register_parameter("weight", None)
         self._output_padding: tuple[int, ...] = ()
 
@@ -79,8 +80,8 @@ class _Conv(Factor):
                 f"{self.stride} make {show(made)}, but {b.name} is declared {show(b.axes)}."
             )
         self._output_padding = tuple(left for _, left in spatial)
-        weight: Tensor = self._module(*channels, self._kernel, groups=self.groups, bias=False).weight.detach()  # type: ignore[assignment]
-        if self.weight is None:
+        weight: Tensor = self._module(*channels, self._kernel, groups=self.groups, bias=False).weight.detach()
+        if self._parameters["weight"] is None:
             self.weight = nn.Parameter(weight)
         elif self.weight.shape != weight.shape:
             raise DeclarationError(

@@ -33,6 +33,7 @@ class Linear(Factor):
     def __init__(self, a: str, b: str, shift: Mapping[str, Tensor] | None = None, name: str | None = None) -> None:
         super().__init__(a, b, shift=shift, name=name)
         self.a, self.b = a, b
+        self.weight: nn.Parameter
         self.register_parameter("weight", None)
         self._ends: tuple[_End, _End] | None = None
         self._is_simple = False
@@ -48,7 +49,7 @@ class Linear(Factor):
         shared = tuple(symbol for symbol in a.symbols if symbol in b.symbols)
         self._ends = (_End(a, shared), _End(b, shared))
         self._is_simple = all(end.is_plain and len(end.sizes) == 1 for end in self._ends)
-        if self.weight is None:
+        if self._parameters["weight"] is None:
             self.weight = nn.Parameter(_uniform(self._ends[1].features, self._ends[0].features))
         elif self.weight.shape != (self._ends[1].features, self._ends[0].features):
             raise DeclarationError(
