@@ -136,9 +136,9 @@ def _later(key: Key, moved: Mapping[str, int]) -> Key:
     """The same thing one sweep later."""
     if isinstance(key, Message):
         return replace(key, inputs=tuple(_later(value, moved) for value in key.inputs))  # type: ignore[misc]
-    if key[0] == "bias":
-        return key
     if isinstance(key[1], tuple):
+        if key[0] == "bias":
+            return key
         return (key[0], _later(key[1], moved))  # type: ignore[return-value, arg-type]
     return (key[0], None if key[1] is None else key[1] + moved.get(key[0], 0))
 
