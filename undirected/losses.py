@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from undirected.errors import QueryError
-from undirected.regularizers import total
+from undirected.regularizers import Elementwise, total
 from undirected.solution import Solution
 
 if TYPE_CHECKING:
@@ -39,8 +41,15 @@ def fenchel_young(
     t = solution.preactivation[name]
     regularizer, mask = solution.regularizer(name), solution.counted(name)
     target = solution.read(name, target)
-    psi = regularizer.value(target, mask)
-    losses = regularizer.conjugate(t, mask) + psi - total(t * target, mask)
+    part = solution.part(name)
+    if part is not None and not isinstance(regularizer, Elementwise):
+        # Entries hang together: what is known stays as it is, in the conjugate's maximiser and in the target.
+        known, value, mask = part
+        h, target = regularizer.complete(t, known, value, mask), torch.where(known, value, target)
+        conjugate = total(t * h, mask) - regularizer.attained(h, t, mask, known)
+    else:
+        conjugate = regularizer.conjugate(t, mask)
+    losses = conjugate + regularizer.value(target, mask) - total(t * target, mask)
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()
