@@ -145,7 +145,8 @@ def _derivative(s: Tensor, length: Tensor, single_root: bool, along: Tensor, ove
 
 
 def _derivative_by_logarithms(s: Tensor, length: Tensor, single_root: bool, along: Tensor) -> Tensor:
-    def marginals(x: Tensor) -> Tensor:
-        return eisner.inside_outside(x, length, single_root, Log())[1]
-
-    return torch.func.jvp(marginals, (s,), (along,))[1]
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        x = s if s.requires_grad else s.detach().requires_grad_()
+        marginals = eisner.inside_outside(x, length, single_root, Log())[1]
+        return torch.autograd.grad(marginals, x, along, create_graph=again)[0]
