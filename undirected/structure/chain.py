@@ -29,7 +29,8 @@ class LinearChain(Structure):
     activation forward-backward.
 
     A variable's bias, over its integer axes, is a table of L x L transition scores; emissions come from a factor
-    such as `un.Einsum("y[i,a,b] x[i,d] W[d,b]")`; outside of a network, `chain_scores` adds the two.
+    such as `un.Einsum("y[i,a,b] x[i,d] W[d,b]")`; outside of a network, `chain_scores` adds the two. Where some tags
+    are known and others not, observe `un.Partial(*known_tags(tags, L))`.
 
     >>> scores = chain_scores(emissions=torch.zeros(1, 3, 2), transitions=torch.tensor([[0.0, -math.inf], [0.0, 0.0]]))
     >>> LinearChain().log_partition(scores).exp()  # the sequences of 3 bits in which no 1 follows a 0
