@@ -85,6 +85,12 @@ class Solution:
         """A value of a variable as an observation of it would be read: labels encoded, padding zero."""
         return self._evidence.read(name, value)
 
+    def part(self, name: str) -> tuple[Tensor, Tensor, Tensor | None] | None:
+        """What is known of a variable that was observed in part: where, its values, and which entries exist."""
+        evidence = self._evidence
+        known = evidence.known.get(name)
+        return None if known is None else (known, evidence.values[name], evidence.masks[name])
+
     def counted(self, name: str) -> Bool[Tensor, "batch *event"] | None:
         """Which entries of a variable exist and were not observed; None if all."""
         mask, known = self._evidence.masks[name], self._evidence.known.get(name)

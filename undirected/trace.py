@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from undirected.errors import EnergyRose
+from undirected.bounds import bound
+from undirected.errors import Diverged, EnergyRose
 from undirected.graph import Graph, sum_terms
 
 if TYPE_CHECKING:
@@ -87,6 +88,13 @@ class Meter:
         rose = after - before - ROUNDING * torch.finfo(after.dtype).eps * (1 + size)
         rose = torch.where(before.isposinf() & ~after.isnan(), 0, rose)  # from outside a domain nothing can rise
         worst = int(rose.nan_to_num(nan=torch.inf).argmax())
+        if not after[worst] > -torch.inf and not before[worst] == torch.inf:
+            observed = [name for name in self.evidence.values if name not in self.evidence.known]
+            raise Diverged(
+                f"The update of {operation.variable} in iteration {operation.iteration} left the finite numbers: the "
+                f"energy of example {worst} went from {before[worst]:.6g} to {after[worst]:.6g}. "
+                f"{bound(self.graph, observed, self.evidence.known).explain()}"
+            )
         if not rose[worst] <= 0:
             raise EnergyRose(
                 f"The update of {operation.variable} in iteration {operation.iteration} raised the energy of example "
