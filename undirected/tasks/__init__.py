@@ -1,0 +1,1 @@
+"""Tasks: data, training, evaluation and pictures for the experiments. Each needs `pip install 'undirected[tasks]'`."""

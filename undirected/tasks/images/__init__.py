@@ -1,0 +1,1 @@
+"""Images: one network that classifies, draws and completes pictures."""

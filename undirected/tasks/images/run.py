@@ -1,0 +1,201 @@
+"""Run: train with some settings in a folder of its own, and leave there all that is worth keeping."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import re
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import yaml
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch import nn
+
+from undirected.errors import FileError
+from undirected.files import save
+from undirected.network import UNN
+from undirected.tasks.images.data import Images, load
+from undirected.tasks.images.learner import Learner, parameters
+from undirected.tasks.images.settings import Settings
+
+SETTINGS, RESULT, MODEL, METRICS = "settings.yaml", "result.json", "model.safetensors", "metrics.csv"
+
+
+class Clock(Callback):
+    """Seconds of training, over all parts of a run that was stopped and resumed: by the clock, and by the processor."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 0.0
+        self._since = (0.0, 0.0)
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self._since = (time.perf_counter() - self.wall, time.process_time() - self.cpu)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self._read()
+
+    def on_train_end(self, trainer: Any, module: Any) -> None:
+        self._read()
+
+    def _read(self) -> None:
+        self.wall, self.cpu = time.perf_counter() - self._since[0], time.process_time() - self._since[1]
+
+    def state_dict(self) -> dict[str, float]:
+        return {"wall": self.wall, "cpu": self.cpu}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.wall, self.cpu = state["wall"], state["cpu"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run gave."""
+
+    folder: Path
+    settings: Settings
+    net: nn.Module
+    images: Images
+    result: dict[str, Any]
+
+
+def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
+    """Train, choose the best epoch on the validation images, test once, and write the run's folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    _claim(settings, out, resume)
+    images = load(settings.data, settings.validation)
+    learner = Learner(settings, images)
+    if (out / RESULT).is_file():
+        return finished(out, settings, learner, images)
+    best = ModelCheckpoint(out / "checkpoints", "best-{epoch}", monitor="val_accuracy", mode="max")
+    steps = ModelCheckpoint(out / "checkpoints", "step-{step}", every_n_train_steps=settings.checkpoint_every)
+    clock = Clock()
+    callbacks: list[Callback] = [best, steps, clock]
+    if settings.patience:
+        callbacks.append(EarlyStopping("val_accuracy", patience=settings.patience, mode="max"))
+    if progress:
+        callbacks.append(RichProgressBar())
+    trainer = _trainer(
+        settings,
+        callbacks=callbacks,
+        devices=settings.devices,
+        strategy="auto" if settings.devices == 1 else "ddp_spawn",
+        logger=[CSVLogger(out, "logs"), TensorBoardLogger(out, "tensorboard", version="")],
+        max_epochs=settings.epochs,
+        enable_progress_bar=progress,
+    )
+    with _quiet():
+        trainer.fit(learner, ckpt_path=_newest(out), weights_only=False)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    kept = torch.load(best.best_model_path, weights_only=False)
+    learner.load_state_dict(kept["state_dict"])
+    with _quiet():
+        tester = _trainer(settings, devices=1, logger=False, enable_progress_bar=False, enable_checkpointing=False)
+        (tested,) = tester.test(learner, verbose=False)
+    result = {
+        "test_accuracy": tested["test_accuracy"],
+        "val_accuracy": float(best.best_model_score),  # type: ignore[arg-type]
+        "best_epoch": kept["epoch"] + 1,
+        "epochs": trainer.current_epoch,
+        "parameters": parameters(learner.net),
+        "seconds": round(clock.wall, 1),
+        "cpu_seconds": round(clock.cpu, 1),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    if isinstance(learner.net, UNN):
+        save(learner.net, out / MODEL)
+    _merge_metrics(out)
+    (out / RESULT).write_text(json.dumps(result, indent=2) + "\n")
+    return Trained(out, settings, learner.net.eval(), images, result)
+
+
+def finished(out: Path, settings: Settings, learner: Learner, images: Images) -> Trained:
+    """A run that is done already."""
+    (best,) = (out / "checkpoints").glob("best-*.ckpt")
+    learner.load_state_dict(torch.load(best, weights_only=False)["state_dict"])
+    return Trained(out, settings, learner.net.eval(), images, json.loads((out / RESULT).read_text()))
+
+
+def read_settings(out: Path) -> Settings:
+    """The settings of the run in a folder."""
+    path = out / SETTINGS
+    if not path.is_file():
+        raise FileError(f"{out}: no run to resume, for it has no {SETTINGS}.")
+    return Settings(**yaml.safe_load(path.read_text()))
+
+
+def _claim(settings: Settings, out: Path, resume: bool) -> None:
+    """Write the settings down; refuse to mix two runs in one folder."""
+    path = out / SETTINGS
+    if path.is_file():
+        there = read_settings(out)
+        if there != settings:
+            differ = [k for k, v in settings.as_dict().items() if there.as_dict()[k] != v]
+            raise FileError(f"{out}: holds a run with other settings ({', '.join(differ)}). Choose another --out.")
+        if not resume:
+            raise FileError(f"{out}: holds this run already. Add --resume to go on with it, or choose another --out.")
+    path.write_text(yaml.safe_dump(settings.as_dict(), sort_keys=False))
+
+
+def _newest(out: Path) -> Path | None:
+    """The checkpoint that has come furthest."""
+    found = list((out / "checkpoints").glob("*.ckpt"))
+    return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
+
+
+def _trainer(settings: Settings, **more: Any) -> lightning.Trainer:
+    with _quiet():
+        return lightning.Trainer(
+            accelerator=settings.device,
+            precision=settings.precision,  # type: ignore[arg-type]
+            deterministic=True,
+            num_sanity_val_steps=0,
+            log_every_n_steps=10,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            **more,
+        )
+
+
+class _quiet(warnings.catch_warnings):
+    """Lightning's advice that does not apply here: our loaders need no workers, and resume in the middle of an epoch."""
+
+    def __enter__(self) -> Any:
+        for name in ("lightning.pytorch", "lightning.fabric"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+        entered = super().__enter__()
+        for pattern in (
+            ".*does not have many workers.*",
+            ".*checkpoint directory.*exists and is not empty.*",
+            ".*You're resuming from a checkpoint that ended before the epoch ended.*",
+            ".*will not be synchronized across devices.*",
+            ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
+            ".*GPU available but not used.*",
+        ):
+            warnings.filterwarnings("ignore", pattern)
+        return entered
+
+
+def _merge_metrics(out: Path) -> None:
+    """One table of all parts of the run; where a part was done again, the later numbers count."""
+    parts = sorted((out / "logs").glob("version_*/metrics.csv"), key=lambda p: int(re.findall(r"\d+", p.parent.name)[0]))
+    rows: dict[int, dict[str, str]] = {}
+    names: dict[str, None] = {}
+    for part in parts:
+        with part.open(newline="") as file:
+            for row in csv.DictReader(file):
+                names.update(dict.fromkeys(row))
+                rows.setdefault(int(row["step"]), {}).update({k: v for k, v in row.items() if v})
+    with (out / METRICS).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(names))
+        writer.writeheader()
+        writer.writerows(rows[step] for step in sorted(rows))

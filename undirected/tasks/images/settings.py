@@ -1,0 +1,72 @@
+"""Settings: everything that decides a training run. Light to import: the command line reads it for its help."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from undirected.errors import QueryError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training run on images.
+
+    Args:
+        data: digits, mnist, fashion-mnist, or a folder with the IDX files of one of the last two.
+        iterations: sweeps over the network (k), to read and to draw.
+        gamma: the weight of drawing beside reading.
+        init: where the class starts when an image is read.
+        tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
+        epochs: how often the training images are gone through.
+        batch: images per step, over all processes.
+        learning_rate: the peak of the one-cycle schedule.
+        weight_decay: of AdamW.
+        dropout: the share of hidden entries that are zero in a step, the same ones for a whole solve.
+        shift: up to so many pixels, images to be read are moved; those to be drawn are not.
+        validation: images kept from training to choose the best epoch.
+        patience: stop after so many epochs without a better one; 0 goes on to the end.
+        checkpoint_every: steps between checkpoints.
+        seed: of the first weights, the order of the images, the shifts and the dropout.
+        device: cpu, gpu or auto.
+        devices: processes that share each batch.
+        precision: as Lightning names it, such as 32, 64 or bf16-mixed.
+    """
+
+    data: str = "digits"
+    iterations: int = 3
+    gamma: float = 0.1
+    init: Literal["zeros", "random", "uniform"] = "zeros"
+    tied: bool = True
+    epochs: int = 16
+    batch: int = 128
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.01
+    dropout: float = 0.1
+    shift: int = 1
+    validation: int = 10_000
+    patience: int = 0
+    checkpoint_every: int = 50
+    seed: int = 0
+    device: Literal["auto", "cpu", "gpu"] = "cpu"
+    devices: int = 1
+    precision: str = "32"
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "epochs", "batch", "validation", "checkpoint_every", "devices"):
+            if getattr(self, name) < 1:
+                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name in ("gamma", "weight_decay", "shift", "patience", "seed"):
+            if getattr(self, name) < 0:
+                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
+        if not 0 <= self.dropout < 1:
+            raise QueryError(f"dropout is a share from 0 up to (not including) 1, not {self.dropout}.")
+        if not self.learning_rate > 0:
+            raise QueryError(f"learning_rate must be positive, not {self.learning_rate}.")
+        if self.batch % self.devices:
+            raise QueryError(f"a batch of {self.batch} does not divide among {self.devices} devices.")
+        if not self.tied and self.gamma:
+            raise QueryError("untied weights have only one direction: gamma must be 0.")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
