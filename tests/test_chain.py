@@ -229,7 +229,7 @@ def test_helpers():
         (lambda: chain.log_partition(torch.full((1, 2, 3, 3), math.inf)), r"is inf .18 of 18"),
         (lambda: chain.encode(torch.tensor([[0, 3]]), (2, 3, 3)), r"from 0 to 2.*from 0 to 3"),
         (lambda: chain.encode(torch.tensor([[0, -2]]), (2, 3, 3)), r"from 0 to 2.*from -2 to 0"),
-        (lambda: chain.encode(torch.tensor([[0, -1, 1]]), (3, 3, 3)), r"example 0 at position 1 is -1.*known_tags"),
+        (lambda: chain.encode(torch.tensor([[0, -1, 1]]), (3, 3, 3)), r"example 0 at position 1 is -1.*known=tags"),
         (lambda: chain.encode(torch.tensor([[0, 1]]), (5, 3, 3)), r"\(1, 2\).*\(batch, 5\)"),
         (lambda: chain.encode(torch.tensor([[0, 1]]), (2, 3)), r"shape \(n, L, L\).*\(2, 3\)"),
         (lambda: chain.top(torch.zeros(1, 2, 2, 2), 0), r"at least 1, got 0"),
@@ -280,3 +280,22 @@ def test_in_a_network_the_energy_never_rises():
     assert tag_sequence(solution["y"])[0, ::2].tolist() == labels[0, ::2].tolist()
     backwards = net(observe={"y": labels}, want="x", iterations=4, lengths={"n": lengths}, check=True)
     assert backwards["x"].shape == (3, 5, 3)
+
+
+def test_integer_tags_known_in_part_condition_the_chain() -> None:  # from the sum over all sequences that agree
+    torch.manual_seed(0)
+    tags, length = 3, 4
+    net = un.UNN(
+        un.Variable("x", ("n", 2)),
+        un.Variable("y", ("n", tags, tags), un.LinearChain()),
+        un.Einsum("y[i,a,b] x[i,d] W[d,b]"),
+    ).double()
+    torch.nn.init.normal_(net.bias_y)
+    x = torch.randn(1, length, 2, dtype=torch.float64)
+    gold, known = torch.tensor([[1, 0, 2, 0]]), torch.tensor([[False, True, False, True]])
+    found = net({"x": x, "y": un.Partial(gold, known=known)}, check=True)["y"]
+    every, structures = sequences(length, tags)
+    structures = structures[(every[:, 1] == 0) & (every[:, 3] == 0)]
+    energies = net.energy({"x": x.expand(len(structures), -1, -1), "y": structures})
+    expected = torch.einsum("s,siab->iab", (-energies).softmax(0), structures)
+    torch.testing.assert_close(found[0], expected)

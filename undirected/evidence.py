@@ -198,16 +198,14 @@ def _labels(
     variable: Variable, labels: Tensor, known: dict[str, Tensor], mask: Tensor | None, sizes: dict[str, int]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Labels with a harmless number where nothing is known or exists, and what is known in the variable's own shape."""
-    name, rank = variable.name, len(variable.axes)
-    folded = [axis + 1 for axis in range(rank) if axis not in variable.regularizer.label_axes(rank)]
+    name, regularizer, shape = variable.name, variable.regularizer, variable.event_shape(sizes)
     if mask is not None:
-        labels = torch.where(mask.amax(folded), labels, 0)
+        folded = [axis + 1 for axis in range(len(shape)) if axis not in regularizer.label_axes(len(shape))]
+        exists = mask.expand(-1, *shape).amax(folded) if folded else mask
+        labels = torch.where(exists, labels, 0)
     if name in known:
         labels = torch.where(known[name], labels, 0)
-        spread = known[name]
-        for axis in folded:
-            spread = spread.unsqueeze(axis)
-        known = known | {name: spread.expand(len(labels), *variable.event_shape(sizes))}
+        known = known | {name: regularizer.known_entries(labels, known[name], shape)}
     return labels, known
 
 

@@ -81,6 +81,15 @@ class Regularizer(ABC):
         """Which of a variable's `rank` axes its integer labels have."""
         raise TypeError(f"{self} has no integer labels; give floating point values.")
 
+    def known_entries(
+        self, labels: Int[Tensor, "batch ..."], known: Bool[Tensor, "batch ..."], shape: tuple[int, ...]
+    ) -> Bool[Tensor, "batch *event"]:
+        """Which entries are determined when the labels are known where `known` says so: all that a label decides."""
+        for axis in range(len(shape)):
+            if axis not in self.label_axes(len(shape)):
+                known = known.unsqueeze(axis + 1)
+        return known.expand(len(labels), *shape)
+
     def encode(self, labels: Int[Tensor, "batch ..."], shape: tuple[int, ...]) -> Float[Tensor, "batch *event"]:
         """Integer labels, of the axes `label_axes`, as a point of the domain of event shape `shape`."""
         raise TypeError(f"{self} has no integer labels; give floating point values.")
@@ -232,7 +241,7 @@ class LeakyReLU(Elementwise):
 class SoftThreshold(Elementwise):
     """`Psi(h) = sum 1/2 h^2 + threshold |h|` (L1); its activation shrinks towards zero.
 
-    >>> SoftThreshold(0.5).activation(torch.tensor([[1.0, -0.2]]))
+    >>> SoftThreshold(0.5).activation(torch.tensor([[1.0, 0.2]]))
     tensor([[0.5000, 0.0000]])
     """
 

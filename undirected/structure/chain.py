@@ -30,7 +30,7 @@ class LinearChain(Structure):
 
     A variable's bias, over its integer axes, is a table of L x L transition scores; emissions come from a factor
     such as `un.Einsum("y[i,a,b] x[i,d] W[d,b]")`; outside of a network, `chain_scores` adds the two. Where some tags
-    are known and others not, observe `un.Partial(*known_tags(tags, L))`.
+    are known and others not, observe `un.Partial(tags, known=...)`.
 
     >>> scores = chain_scores(emissions=torch.zeros(1, 3, 2), transitions=torch.tensor([[0.0, -math.inf], [0.0, 0.0]]))
     >>> LinearChain().log_partition(scores).exp()  # the sequences of 3 bits in which no 1 follows a 0
@@ -140,6 +140,10 @@ class LinearChain(Structure):
     def label_axes(self, rank: int) -> tuple[int, ...]:
         return (0,)
 
+    def known_entries(self, labels: Tensor, known: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A known tag excludes the transitions into and out of all other tags."""
+        return known_tags(torch.where(known, labels, -1), shape[-1])[1]
+
     def encode(self, labels: Int[Tensor, "batch n"], shape: tuple[int, ...]) -> Float[Tensor, "batch n tags tags"]:
         """Tags from 0 to L - 1 as their transitions; -1, at the end only, is padding and gives zeros."""
         if len(shape) != 3 or shape[1] != shape[2]:
@@ -158,7 +162,7 @@ class LinearChain(Structure):
                 example, position = gap.nonzero()[0].tolist()
                 raise ValueError(
                     f"the tag of example {example} at position {position} is -1, but that is padding, and stands at "
-                    f"the end only. Where only some tags are known, observe un.Partial(*known_tags(tags, {shape[1]}))."
+                    f"the end only. Where only some tags are known, observe un.Partial(tags, known=tags >= 0)."
                 )
         return _indicator(labels.long().clamp_min(0), shape[1], torch.get_default_dtype(), labels >= 0)
 
