@@ -38,13 +38,14 @@ def best_heads(
     if kernel is None:
         own = torch.eye(exists.shape[1], dtype=torch.bool, device=scores.device)
         scores = torch.cat([scores[:, :1], scores[:, 1:].masked_fill(own, -torch.inf)], 1)
-        heads, found = _best_heads(scores.double(), exists, single_root)
+        heads, trees = _best_heads(scores.double(), exists, single_root)
+        found = bool(trees.all())
     else:
         if scores.dtype not in (torch.float32, torch.float64):
             scores = scores.float()
-        out = torch.empty(exists.shape, dtype=torch.long)
-        heads, found = out, kernel(scores.contiguous().numpy(), exists.contiguous().numpy(), single_root, out.numpy())
-    if not (found if isinstance(found, bool) else found.all()):
+        heads = torch.empty(exists.shape, dtype=torch.long)
+        found = kernel(scores.contiguous().numpy(), exists.contiguous().numpy(), single_root, heads.numpy())
+    if not found:
         require_tree("SpanningTree", scores, exists, single_root)
     return heads
 

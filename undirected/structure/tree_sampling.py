@@ -37,11 +37,10 @@ def sample_heads(
             )
         if not hard.all():
             easy = ~hard
-            picked = [
-                x[easy].repeat(count, *[1] * (x.dim() - 1))
-                for x in (tree.w, tree.c.mT, tree.p, tree.rho, exists)
-            ]
-            drawn[:, easy] = _by_updates(*picked, generator).unflatten(0, (count, -1))
+            w, b, p, rho, there = (
+                x[easy].repeat(count, *[1] * (x.dim() - 1)) for x in (tree.w, tree.c.mT, tree.p, tree.rho, exists)
+            )
+            drawn[:, easy] = _by_updates(w, b, p, rho, there, generator).unflatten(0, (count, -1))
     return drawn
 
 
