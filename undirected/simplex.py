@@ -7,7 +7,6 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 
 from undirected.regularizers import Regularizer, concrete, positive, t_log_t, total, within
 
@@ -81,7 +80,8 @@ class Simplex(Regularizer):
             low, high = int(labels.min()), int(labels.max())
             if low < 0 or high >= shape[axis]:
                 raise ValueError(f"labels must be from 0 to {shape[axis] - 1}, but they are from {low} to {high}.")
-        return F.one_hot(labels.long(), shape[axis]).movedim(-1, axis + 1).to(torch.get_default_dtype())
+        hot = labels.unsqueeze(-1) == torch.arange(shape[axis], device=labels.device)
+        return hot.movedim(-1, axis + 1).to(torch.get_default_dtype())
 
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(math.prod(shape) / shape[self.axis])

@@ -52,7 +52,7 @@ class _Conv(Factor):
         self._output_padding: tuple[int, ...] = ()
 
     def _tuple(self, size: Size, what: str, least: int) -> tuple[int, ...]:
-        sizes = (size,) * self.dimensions if isinstance(size, int) else tuple(size)
+        sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,) * self.dimensions
         if len(sizes) != self.dimensions or any(not isinstance(s, int) or s < least for s in sizes):
             raise DeclarationError(
                 f"{type(self).__name__}({self.a!r}, {self.b!r}): {what} is a whole number of at least {least}, or "
