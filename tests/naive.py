@@ -17,9 +17,9 @@ def masks_of(case) -> dict[str, torch.Tensor]:
         for position, axis in enumerate(variable.axes):
             if not isinstance(axis, int) and axis.name in case.lengths:
                 for example, length in enumerate(case.lengths[axis.name].tolist()):
-                    mask[example].narrow(position, length + axis.offset, mask.shape[position + 1] - length - axis.offset)[
-                        ...
-                    ] = False
+                    mask[example].narrow(
+                        position, length + axis.offset, mask.shape[position + 1] - length - axis.offset
+                    )[...] = False
         masks[name] = mask
     return masks
 

@@ -144,7 +144,7 @@ def test_gradients_flow_through_the_iterations():  # the same as through as many
 
 
 @pytest.mark.parametrize(
-    "settings_", [dict(residual=0), dict(residual=-1), dict(energy=0), dict(max_iterations=1), dict(otherwise="stop")]
+    "settings_", [{"residual": 0}, {"residual": -1}, {"energy": 0}, {"max_iterations": 1}, {"otherwise": "stop"}]
 )
 def test_settings_are_checked(settings_):
     with pytest.raises(QueryError):
@@ -160,9 +160,11 @@ def test_a_count_and_a_tolerance_exclude_each_other():
 
 
 def test_divergence_is_explained():  # the coupling grows without bound, and the message says which variables
-    net = un.UNN(un.Variable("x", (2,)), un.Variable("a", (2,)), un.Variable("b", (2,)), un.Linear("x", "a"), un.Linear("a", "b"))
+    net = un.UNN(
+        un.Variable("x", (2,)), un.Variable("a", (2,)), un.Variable("b", (2,)), un.Linear("x", "a"), un.Linear("a", "b")
+    )
     with torch.no_grad():
         net.factors["a-b"].weight.copy_(3 * torch.eye(2))
-    with pytest.raises(Diverged, match="left the finite numbers.*spectral norm of the coupling of a, b") as caught:
+    with pytest.raises(Diverged, match=r"left the finite numbers.*spectral norm of the coupling of a, b") as caught:
         net(observe={"x": torch.ones(1, 2)}, until=un.Tolerance(max_iterations=1000))
     assert "is 3 and must stay below 1" in str(caught.value)

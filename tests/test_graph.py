@@ -58,7 +58,8 @@ def test_a_solutions_energy_is_the_networks(case):  # two ways to the same numbe
 
 def test_one_sweep_from_zeros_is_the_feed_forward_network():  # torch.nn, bit for bit: the operations are the same
     net = un.UNN(
-        un.Variable("x", (1, 28, 28), un.Tanh(), bias=False), un.Variable("h1", (32, 12, 12), un.Tanh(), bias="channel"),
+        un.Variable("x", (1, 28, 28), un.Tanh(), bias=False),
+        un.Variable("h1", (32, 12, 12), un.Tanh(), bias="channel"),
         un.Variable("h2", (64, 5, 5), un.ReLU(), bias="channel"), un.Variable("y", (10,), un.Softmax()),
         un.Conv2d("x", "h1", kernel_size=6, stride=2), un.Conv2d("h1", "h2", kernel_size=4, stride=2),
         un.Linear("h2", "y"),
@@ -131,7 +132,7 @@ def test_declarations_that_do_not_fit():
     x, h = un.Variable("x", (3,)), un.Variable("h", (4,))
     with pytest.raises(DeclarationError, match="two variables called 'x'"):
         un.UNN(x, h, un.Variable("x", (2,)))
-    with pytest.raises(DeclarationError, match="there is a factor 'x-h' already. Give it a name="):
+    with pytest.raises(DeclarationError, match=r"there is a factor 'x-h' already. Give it a name="):
         un.UNN(x, h, un.Linear("x", "h"), un.Linear("x", "h"))
     with pytest.raises(DeclarationError, match=r"neither a variable nor a factor"):
         un.UNN(x, torch.nn.Linear(3, 4))

@@ -111,7 +111,7 @@ def test_rows_that_were_observed_count_nothing(double):  # masked language model
 def test_errors():
     net = net_with(un.Softmax())
     solution = net(observe={"x": torch.zeros(2, 3).double()}, want="y")
-    with pytest.raises(QueryError, match="x has no pre-activation; it must be wanted and not observed. There are y"):
+    with pytest.raises(QueryError, match=r"x has no pre-activation; it must be wanted and not observed. There are y"):
         un.fenchel_young(solution, "x", torch.zeros(2, 3).double())
     with pytest.raises(QueryError, match="reduction is 'mean', 'sum' or 'none', not 'max'"):
         un.fenchel_young(solution, "y", torch.zeros(2).long(), "max")

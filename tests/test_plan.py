@@ -117,7 +117,7 @@ def test_factors_of_three_are_skipped_while_any_is_zero():  # a product with a z
 def test_the_plan_is_what_runs():  # calls counted in the factor itself
     factors = [Counted("x", "h"), Counted("h", "g"), Counted("g", "y")]
     net = un.UNN(*[un.Variable(name, (3,), un.Tanh()) for name in "xhgy"], *factors)
-    kwargs = dict(want="y", order="h g y g", iterations=4)
+    kwargs = {"want": "y", "order": "h g y g", "iterations": 4}
     net(observe={"x": torch.randn(2, 3)}, **kwargs)
     counts = Counter(m.factor for m in net.plan(["x"], **kwargs).computed)
     assert {factor.name: factor.calls for factor in factors} == counts

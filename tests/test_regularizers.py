@@ -74,7 +74,9 @@ def domain(regularizer) -> tuple[float, float]:
 
 
 @elementwise
-def test_psi_is_infinite_outside_its_domain_alone(regularizer):  # and finite at its ends, where Psi is defined by limits
+def test_psi_is_infinite_outside_its_domain_alone(
+    regularizer,
+):  # and finite at its ends, where Psi is defined by limits
     low, high = domain(regularizer)
     ends = torch.tensor([[low], [high]], dtype=torch.float64, requires_grad=True)
     value = regularizer.value(ends)
@@ -107,7 +109,9 @@ def test_finite_values_and_gradients(regularizer, dtype, size):  # from the issu
 
 
 @every
-def test_low_precision_is_near_float64(regularizer):  # bfloat16 has 8 bits: two roundings of the input, one of the output
+def test_low_precision_is_near_float64(
+    regularizer,
+):  # bfloat16 has 8 bits: two roundings of the input, one of the output
     t = preactivations(8).bfloat16()
     exact = regularizer.activation(t.double())
     slack = 2**-7 * (1 + t.double().abs() / min(1.0, getattr(regularizer, "psi_scale", regularizer.scale)))

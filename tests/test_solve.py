@@ -1,4 +1,4 @@
-"""Solving: every update lowers the energy, and the plan's result is that of block coordinate descent written plainly."""
+"""Solving: every update lowers the energy, and a plan gives what block coordinate descent, written plainly, gives."""
 
 import naive
 import pytest

@@ -68,7 +68,7 @@ def test_declarations_are_checked():
         un.Variable("x", (3,), bias="full")
     with pytest.raises(DeclarationError, match="needs a first axis of fixed size"):
         un.Variable("x", ("n", 3), bias="channel")
-    with pytest.raises(DeclarationError, match="no regularizer; write for example un.Tanh"):
+    with pytest.raises(DeclarationError, match=r"no regularizer; write for example un.Tanh"):
         un.Variable("x", (3,), un.Tanh)
     with pytest.raises(DeclarationError, match="dropout is a share"):
         un.Variable("x", (3,), dropout=1.0)
