@@ -71,6 +71,21 @@ def recurrent(length: int = 5) -> un.UNN:
     )
 
 
+def stacked(length: int = 4) -> un.UNN:
+    """Two layers through time, with an energy of one variable alone and two factors on the same pair."""
+    up = [un.Linear("x1", "g1"), un.Linear("g1", "h1"), un.Linear("h1", "y1")]
+    on = [un.Linear("g1", "g2"), un.Linear("h1", "h2")]
+    return un.UNN(
+        *(un.Variable(f"{name}{t}", (4,), un.Tanh()) for name in "xghy" for t in range(1, length + 1)),
+        *up,
+        *(f.tied(*(f"{name[0]}{t}" for name in f.variables)) for f in up for t in range(2, length + 1)),
+        *on,
+        *(f.tied(*(f"{f.variables[0][0]}{t + i}" for i in (0, 1))) for f in on for t in range(2, length)),
+        un.Energy(lambda h: h.pow(4).sum(1), "h1", name="prior"),
+        un.Linear("h2", "y2", name="again"),
+    )
+
+
 def star() -> un.UNN:
     leaves = [f"a_leaf_with_a_long_name_{i}" for i in range(7)]
     return un.UNN(
@@ -92,7 +107,7 @@ def pieces() -> un.UNN:
     return un.UNN(*(un.Variable(name, (2,)) for name in "abcd"), un.Linear("a", "b"))
 
 
-NETWORKS = {f.__name__: f for f in (chain, attention, parser, recurrent, star, ten, pieces)}
+NETWORKS = {f.__name__: f for f in (chain, attention, parser, recurrent, stacked, star, ten, pieces)}
 
 
 @st.composite
@@ -151,6 +166,18 @@ def test_nothing_overlaps_in_a_graph(make):
 @given(networks())
 def test_nothing_overlaps_in_any_graph(net):
     assert_readable(un.draw(net))
+
+
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_edges_pass_no_other_node(make):
+    net = make()
+    drawing = un.draw(net)
+    lines = [line.get("points", "") for line in ET.fromstring(str(drawing)).iter(f"{SVG}polyline")]
+    node = dict(zip([*net.factors, *net.variables], drawing.nodes, strict=True))
+    joined = [(factor.name, name) for factor in net.factors.values() for name in factor.variables]
+    for ends, points in zip(joined, lines, strict=True):
+        start, end = (tuple(map(float, point.split(","))) for point in points.split())
+        assert not [name for name, box in node.items() if name not in ends and box.meets(start, end)]
 
 
 def test_a_chain_is_drawn_on_a_level_from_left_to_right():

@@ -74,7 +74,7 @@ def _label(factor: Factor) -> str:
 
 def _variable_size(variable: Variable, caption: list[str]) -> Size:
     side = max(node_size(variable.name, RADIUS), max(text_width(line, CAPTION) for line in caption) / 2)
-    return Size(side, RADIUS, RADIUS + 5 + LINE * len(caption))
+    return Size(side, RADIUS, RADIUS + 5 + LINE * len(caption), node_size(variable.name, RADIUS) - RADIUS)
 
 
 def _factor_size(caption: list[str]) -> Size:
@@ -83,10 +83,16 @@ def _factor_size(caption: list[str]) -> Size:
 
 def _edges(graph: Graph, positions: dict[str, Point]) -> list[tuple[Point, Point]]:
     return [
-        (positions[_key(graph.variables[name])], positions[_key(factor)])
+        (_end(positions[_key(factor)], positions[_key(graph.variables[name])], name), positions[_key(factor)])
         for factor in graph.factors.values()
         for name in factor.variables
     ]
+
+
+def _end(start: Point, center: Point, name: str) -> Point:
+    """Where an edge from start ends in a variable's node: its centre, or in a wide one the middle of its round end."""
+    straight = node_size(name, RADIUS) - RADIUS
+    return center[0] - max(-straight, min(straight, center[0] - start[0])), center[1]
 
 
 def _node_boxes(graph: Graph, positions: dict[str, Point]) -> dict[str, Box]:
@@ -129,13 +135,13 @@ def _candidates(node: Box, lines: list[str], is_factor: bool) -> Iterator[list[L
     tall = LINE * (len(lines) - 1)
     below, above = node.bottom + 4 + LINE / 2, node.top - 4 - LINE / 2 - tall
     right, left = node.right + 6, node.left - 6
-    inner = (node.right - x) * (1.0 if is_factor else 0.45)
+    beside, lift = (SQUARE + 4, 0.3 * half) if is_factor else (5.0, 0.0)
     places = [(x, below, "middle"), (x, above, "middle")]
     if is_factor:
         places.reverse()
     places += [(right, y - tall / 2, "start"), (left, y - tall / 2, "end")]
-    for height in (below - 0.3 * half, above + 0.3 * half):
-        places += [(x + inner + 4, height, "start"), (x - inner - 4, height, "end")]
+    for height in (below - lift, above + lift):
+        places += [(x + beside, height, "start"), (x - beside, height, "end")]
     for aside in (0.0, 12.0, -12.0):
         places += [(x + aside, above - 8, "middle"), (x + aside, below + 8, "middle")]
     for px, py, anchor in places:
@@ -164,19 +170,11 @@ def _paint(graph: Graph, positions: dict[str, Point], captions: dict[str, list[L
 
 def _paint_edges(canvas: Canvas, graph: Graph, factor: Factor, positions: dict[str, Point], color: str) -> None:
     center = positions[_key(factor)]
-    for place_, name in enumerate(factor.variables):
-        end = positions[_key(graph.variables[name])]
+    for index, name in enumerate(factor.variables):
+        end = _end(center, positions[_key(graph.variables[name])], name)
         canvas.line([center, end], color, 1.5)
-        if isinstance(factor.original, Directed) and place_ == len(factor.variables) - 1:
-            canvas.arrow_head(center, _rim(center, end, node_size(name, RADIUS)), color, 11)
-
-
-def _rim(start: Point, center: Point, half: float) -> Point:
-    """Where a line from start meets the node at center, a circle stretched to half its width."""
-    straight = half - RADIUS
-    dx = center[0] - start[0]
-    middle = (center[0] - max(-straight, min(straight, dx)), center[1])
-    return toward(middle, start, RADIUS + 1)
+        if isinstance(factor.original, Directed) and index == len(factor.variables) - 1:
+            canvas.arrow_head(center, toward(end, center, RADIUS + 1), color, 11)
 
 
 def _paint_caption(canvas: Canvas, lines: list[Line], color: str) -> None:

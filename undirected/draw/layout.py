@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from undirected.draw.canvas import Point
+from undirected.draw.canvas import Box, Point
 
 Neighbours = Mapping[str, Sequence[str]]
 SWEEPS = 12
@@ -28,6 +28,7 @@ class Size:
     side: float
     up: float
     down: float
+    wider: float = 0.0  # than a circle, to each side
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def place(
     times = _times(variables, links)
     if times is not None:
         grid = _grid(variables, links, sizes, times, spread)
-        if not _collide(list(grid.values())):
+        if not _is_crowded(grid, links):
             return grid
     positions: dict[str, Point] = {}
     top = 0.0
@@ -106,7 +107,8 @@ def _layers(
                 (abs(heights[a] - heights[b]) for a in keys for b in neighbours[a] if layer[b] < i), default=0
             )
             room = max(sizes[key].side for key in layers[i - 1]) + max(sizes[key].side for key in keys)
-            x += max(room + 26 * spread, 0.8 * steepest)
+            wider = max(sizes[key].wider for key in (*layers[i - 1], *keys))
+            x += max(room + 26 * spread, 0.8 * steepest + wider)
         positions |= {key: (x, heights[key]) for key in keys}
     return positions
 
@@ -259,10 +261,24 @@ def _grid(
     positions = {name: (times[name] * along, -rows.index(kind[name]) * across) for name in variables}
     for link in links:
         xs, ys = zip(*(positions[name] for name in link.variables), strict=True)
-        aside = 0.3 if len(xs) == 1 else 0.0
-        positions[link.key] = (sum(xs) / len(xs) + aside * along, sum(ys) / len(ys) - aside * across)
+        x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+        if len(xs) == 1:
+            x, y = x + 0.3 * along, y - 0.3 * across
+        while _collide([*positions.values(), (x, y)]):  # a second factor of the same variables
+            x, y = (x + 0.25 * along, y) if len(set(xs)) == 1 else (x, y - 0.25 * across)
+        positions[link.key] = (x, y)
     return positions
 
 
 def _collide(points: Sequence[Point]) -> bool:
     return any(math.dist(a, b) < CLOSE for i, a in enumerate(points) for b in points[i + 1 :])
+
+
+def _is_crowded(positions: Mapping[str, Point], links: Sequence[Link]) -> bool:
+    """Do nodes touch, or does an edge pass through a node that it does not belong to?"""
+    around = {key: Box(x - CLOSE, y - CLOSE, x + CLOSE, y + CLOSE) for key, (x, y) in positions.items()}
+    edges = [(link.key, name) for link in links for name in link.variables]
+    variables = {name for _, name in edges}
+    return _collide(list(positions.values())) or any(
+        around[key].meets(positions[factor], positions[name]) for factor, name in edges for key in variables - {name}
+    )
