@@ -92,9 +92,10 @@ def solve(scores: Tensor, exists: Tensor | None, single_root: bool) -> tuple[Ten
     # The self-test, for the whole batch at first, which is cheaper. Written so that NaN fails it.
     off = (marginals.sum(1) - (1 if exists is None else exists.double())).abs_()
     eliminated = torch.zeros_like(p, dtype=torch.bool)
-    size = c.abs()
-    if not _trusted(float(off.max()), float(marginals.min()), float(size.max()) * float(degrees.max())):
-        eliminated = ~_trusted(off.amax(1), marginals.amin((1, 2)), size.amax((1, 2)) * degrees.amax(1))
+    low, high = c.aminmax()
+    if not _trusted(float(off.max()), float(marginals.min()), max(-float(low), float(high)) * float(degrees.max())):
+        condition = c.abs().amax((1, 2)) * degrees.amax(1)
+        eliminated = ~_trusted(off.amax(1), marginals.amin((1, 2)), condition)
     marginals.clamp_min_(0)  # what is below zero by less than the tolerance is a rounded zero
     if eliminated.any():
         everyone = torch.ones_like(off, dtype=torch.bool) if exists is None else exists

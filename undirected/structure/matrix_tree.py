@@ -27,7 +27,8 @@ def log_partition_and_marginals(
     >>> log_z.exp().round(decimals=4)  # 3^2 trees with a single root
     tensor([9.], dtype=torch.float64)
     """
-    return factorised(scores, exists, single_root)[:2]
+    log_z, marginals, *_ = _tree(scores, exists, single_root)
+    return log_z, marginals
 
 
 class Factorised(NamedTuple):
@@ -45,8 +46,8 @@ class Factorised(NamedTuple):
 def factorised(
     scores: Float[Tensor, "batch n+1 n"], exists: Bool[Tensor, "batch n"] | None, single_root: bool
 ) -> Factorised:
-    """`log Z`, the marginals and the inverse that they came from."""
-    return Factorised(*_tree(scores, exists, single_root))
+    """`log Z`, the marginals and the inverse that they came from, without derivatives."""
+    return Factorised(*laplacian.solve(scores.detach(), exists, single_root))
 
 
 _SAVED = "Tensor marginals, Tensor w, Tensor c, Tensor p, Tensor rho, Tensor eliminated"
@@ -114,7 +115,6 @@ _register_vmap(_differentiate_twice_operator, 1)
 
 def _save(ctx, inputs, output) -> None:
     scores, exists, ctx.single_root = inputs
-    ctx.mark_non_differentiable(*output[2:])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(scores, exists, *output[1:])
 
@@ -123,9 +123,15 @@ def _backward(ctx, for_log_z, for_marginals, *_):
     scores, exists, marginals, *rest = ctx.saved_tensors
     grad = None if for_log_z is None else for_log_z[:, None, None] * marginals
     if for_marginals is not None:
-        through = _derivative(scores, for_marginals, exists, ctx.single_root, marginals.detach(), *rest)
+        # Unless someone will differentiate once more, there is no need to enter by a door.
+        derivative = laplacian.differentiate if _plainly(scores, for_marginals) else _derivative
+        through = derivative(scores, for_marginals, exists, ctx.single_root, marginals.detach(), *rest)
         grad = through if grad is None else grad + through
     return grad, None, None
+
+
+def _plainly(*tensors: Tensor) -> bool:
+    return not torch.is_grad_enabled() and all(map(concrete, tensors))
 
 
 def _save_derivative(ctx, inputs, output) -> None:
@@ -151,7 +157,7 @@ def _doors(kernel, operator, save, backward):
         def forward(ctx, *inputs):
             output = kernel(*inputs)
             save(ctx, inputs, output)
-            return output
+            return output[:2] if isinstance(output, tuple) else output  # the rest is for the derivatives only
 
         @staticmethod
         def backward(ctx, *cotangents):
@@ -166,6 +172,8 @@ def _doors(kernel, operator, save, backward):
 
         @staticmethod
         def setup_context(ctx, inputs, output):
+            if isinstance(output, tuple):
+                ctx.mark_non_differentiable(*output[2:])
             save(ctx, inputs, output)
 
         @staticmethod
@@ -176,7 +184,7 @@ def _doors(kernel, operator, save, backward):
 
     def enter(*inputs):
         if torch.compiler.is_compiling():
-            return operator(*inputs)
+            return operator(*inputs)  # whose other outputs get no derivative, as nobody uses them
         return (Mapped if torch._C._are_functorch_transforms_active() else Plain).apply(*inputs)
 
     return enter

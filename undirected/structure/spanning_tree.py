@@ -32,10 +32,12 @@ class SpanningTree(Tree):
     """
 
     def infer(self, scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        masked, exists = self._masked(scores, mask)
-        log_z, marginals = log_partition_and_marginals(
-            masked.double(), None if mask is None else exists, self.single_root
-        )
+        if mask is None:
+            self._check(scores)
+            masked, exists = scores, None
+        else:
+            masked, exists = self._masked(scores, mask)
+        log_z, marginals = log_partition_and_marginals(masked.double(), exists, self.single_root)
         return log_z.to(scores.dtype), marginals.to(scores.dtype)
 
     def mode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:

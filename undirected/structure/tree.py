@@ -55,13 +55,16 @@ class Tree(Structure):
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(shape[1])
 
-    def _masked(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Bool[Tensor, "batch n"]]:
-        """Scores with -inf outside the mask, and which words exist."""
+    def _check(self, scores: Tensor) -> None:
         if scores.dim() != 3 or scores.shape[1] != scores.shape[2] + 1 or scores.shape[2] == 0:
             raise ValueError(
                 f"{self}: scores of arcs [head, modifier] have shape (batch, n + 1, n), with the root as head 0 and at "
                 f"least one word, but these have {tuple(scores.shape)}. Is it the packed n x n form? Then `unpack` it."
             )
+
+    def _masked(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Bool[Tensor, "batch n"]]:
+        """Scores with -inf outside the mask, and which words exist."""
+        self._check(scores)
         return scores if mask is None else torch.where(mask, scores, -torch.inf), _words(scores, mask)
 
 
