@@ -24,6 +24,7 @@ DENSE = 1024  # up to this many entries the couplings are written out as a matri
 SWEEPS = 100  # of power iteration beyond that
 STARTS = 8  # of that iteration where bounded variables take part: it finds the nearest peak
 TYPICAL_SIZE = 8  # of a symbolic axis
+FAR = 1e4  # where only the quadratic part of Psi counts
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Coupling:
     factors: tuple[str, ...]
     norm: float
     is_searched: bool  # the norm depends on bounded or observed variables too; this is the largest found
+    falls: bool  # was a direction found along which the energy falls for ever?
 
     def __str__(self) -> str:
         what = "the largest coupling found" if self.is_searched else "the spectral norm of the coupling"
@@ -54,9 +56,9 @@ class Bound:
 
     @property
     def verdict(self) -> str:
-        if self.cubic or any(coupling.norm >= 1 for coupling in self.couplings):
+        if self.cubic or any(coupling.falls for coupling in self.couplings):
             return "no"
-        if self.opaque:
+        if self.opaque or any(coupling.norm >= 1 for coupling in self.couplings):
             return "unknown"
         return "while" if self.couplings else "always"
 
@@ -75,8 +77,8 @@ class Bound:
         if self.verdict == "no":
             names = dict.fromkeys(name for coupling in self.couplings for name in coupling.variables)
             text += (
-                f" Give {' or '.join(names) or 'some of them'} a bounded regularizer (Tanh, Sigmoid, HardTanh), observe "
-                f"more, or make the weights smaller."
+                f" Give {' or '.join(names) or 'some of them'} a bounded regularizer (Tanh, Sigmoid, HardTanh), "
+                f"observe more, or make the weights smaller."
             )
         return text
 
@@ -104,7 +106,7 @@ def bound(graph: Graph, observed: Iterable[str], partial: Iterable[str] = ()) ->
     for variables in _pieces(list(coupled.values())):
         factors = [name for name, inside in coupled.items() if set(inside) <= variables]
         couplings.append(_coupling(graph, [v for v in loose if v in variables], factors))
-    return Bound(tuple([*observed, *partial]), tuple(couplings), tuple(cubic), tuple(opaque))
+    return Bound((*observed, *partial), tuple(couplings), tuple(cubic), tuple(opaque))
 
 
 def _pieces(pairs: list[tuple[str, ...]]) -> list[set[str]]:
@@ -128,7 +130,7 @@ def _coupling(graph: Graph, variables: list[str], factors: list[str]) -> Couplin
     def apply(x: Tensor, context: Mapping[str, Tensor]) -> Tensor:
         """The couplings, each divided by sqrt(c_a c_b), times x of shape (batch, all entries)."""
         parts = dict(zip(variables, x.split(widths, 1), strict=True))
-        values = {name: part.unflatten(1, shapes[name]) for name, part in parts.items()}
+        values = {name: part.reshape(len(x), *shapes[name]) for name, part in parts.items()}
         values |= {name: value.expand(len(x), *value.shape[1:]) for name, value in context.items()}
         result = {name: torch.zeros_like(part) for name, part in parts.items()}
         for name in factors:
@@ -139,21 +141,40 @@ def _coupling(graph: Graph, variables: list[str], factors: list[str]) -> Couplin
                     inputs[place] = torch.zeros_like(inputs[place])
                     pair = [v for v in factor.variables if v in variables]
                     c = [graph.variables[v].regularizer.curvature for v in pair]
-                    result[target] = result[target] + factor.message(place, *inputs).flatten(1) / (c[0] * c[1]) ** 0.5
+                    message = factor.message(place, *inputs).reshape(len(x), -1)
+                    result[target] = result[target] + message / (c[0] * c[1]) ** 0.5
         return torch.cat(list(result.values()), 1)
+
+    def falls(norm: float) -> bool:
+        """Is there really such a direction? With Psi of one side alone (ReLU) the norm's may lie outside the domain."""
+        regularizers = [graph.variables[name].regularizer for name in variables]
+        far = torch.full((1, 1), FAR, dtype=like.dtype, device=like.device)
+        if norm < 1 or others or all(torch.equal(r.activation(-far), -r.activation(far)) for r in regularizers):
+            return norm >= 1
+        scales = [r.curvature**0.5 for r in regularizers]
+        generator = torch.Generator(device=like.device).manual_seed(0)
+        x = torch.randn(STARTS, sum(widths), dtype=like.dtype, device=like.device, generator=generator)
+        x[0].abs_()
+        for _ in range(SWEEPS):  # power iteration that goes through the activations, and so stays in the domain
+            t = torch.nn.functional.normalize(apply(x, {}) + norm * x)
+            parts = zip(regularizers, scales, t.split(widths, 1), strict=True)
+            x = torch.cat([r.activation(FAR * c * part) * c for r, c, part in parts], 1)
+        parts = zip(regularizers, scales, x.split(widths, 1), strict=True)
+        psi = sum(r.value(part / c) for r, c, part in parts)
+        return bool((0.5 * (x * apply(x, {})).sum(1) > psi).any())
 
     if not others and sum(widths) <= DENSE:
         matrix = apply(torch.eye(sum(widths), dtype=like.dtype, device=like.device), {})
         norm = float(torch.linalg.eigvalsh((matrix + matrix.T).double() / 2)[-1])
-        return Coupling(tuple(variables), tuple(factors), norm, False)
+        return Coupling(tuple(variables), tuple(factors), norm, False, falls(norm))
     searches = range(STARTS if others else 1)
     norm = max(
         _search(graph, apply, others, shapes, sum(widths), factors, variables, widths, like, seed) for seed in searches
     )
-    return Coupling(tuple(variables), tuple(factors), norm, bool(others))
+    return Coupling(tuple(variables), tuple(factors), norm, bool(others), falls(norm))
 
 
-def _search(graph, apply, others, shapes, width, factors, variables, widths, like, seed):  # type: ignore[no-untyped-def]
+def _search(graph, apply, others, shapes, width, factors, variables, widths, like, seed):
     """The largest eigenvalue by power iteration, while the bounded variables turn to where they strengthen it."""
     generator = torch.Generator(device=like.device).manual_seed(seed)
 
@@ -168,7 +189,7 @@ def _search(graph, apply, others, shapes, width, factors, variables, widths, lik
         y = apply(x, context)
         norm = float((x * y).sum())
         x = torch.nn.functional.normalize(y + max(norm, float(y.norm())) * x)
-        parts = {n: p.unflatten(1, shapes[n]) for n, p in zip(variables, x.split(widths, 1), strict=True)}
+        parts = {n: p.reshape(1, *shapes[n]) for n, p in zip(variables, x.split(widths, 1), strict=True)}
         for name in others:
             pull = torch.zeros(1, *shapes[name], dtype=like.dtype, device=like.device)
             for factor_name in factors:
