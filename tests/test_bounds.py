@@ -160,3 +160,24 @@ def test_large_networks_are_bounded_by_power_iteration():  # against the dense s
     (coupling,) = coupled(weight).bounded(observe="x").couplings
     assert coupling.norm == pytest.approx(0.8, rel=2e-2)
     assert coupling.norm <= 0.8 + 1e-9  # a Rayleigh quotient never exceeds it
+
+
+def test_scalar_variables():  # a coupling of numbers is its own norm
+    net = un.UNN(un.Variable("a", ()), un.Variable("b", ()), un.Linear("a", "b")).double()
+    for weight, verdict in ((0.5, "while"), (-2.0, "no")):
+        with torch.no_grad():
+            net.factors["a-b"].weight.fill_(weight)
+        assert net.bounded().verdict == verdict
+        assert net.bounded().couplings[0].norm == pytest.approx(abs(weight))
+
+
+@pytest.mark.parametrize("kinds", [(un.ReLU, un.ReLU), (un.ReLU, un.Identity), (un.LeakyReLU, un.ReLU)])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_sided_domains_against_real_solves(kinds, seed):  # what is said to fall for ever really does
+    torch.manual_seed(seed)
+    net = coupled(0.8 * torch.randn(3, 3).double(), kinds[0](), kinds[1]())
+    verdict = net.bounded(observe="x").verdict
+    starts = {name: torch.rand(50, 3).double() for name in ("a", "b")}
+    energy = net(observe={"x": torch.zeros(50, 2).double()}, order="a b", iterations=200, init=starts).energy
+    fell = not bool((energy > -1e3).all())  # also where it left the finite numbers
+    assert fell == (verdict == "no")
