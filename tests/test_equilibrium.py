@@ -155,8 +155,6 @@ def test_a_count_and_a_tolerance_exclude_each_other():
     net, x = net_of(), torch.zeros(1, 4).double()
     with pytest.raises(QueryError, match="either iterations or until"):
         net(observe={"x": x}, iterations=3, until=un.Tolerance())
-    with pytest.raises(QueryError, match="same in every sweep"):
-        net(observe={"x": x}, order=un.orders.random(), until=un.Tolerance())
 
 
 def test_divergence_is_explained():  # the coupling grows without bound, and the message says which variables
@@ -165,6 +163,6 @@ def test_divergence_is_explained():  # the coupling grows without bound, and the
     )
     with torch.no_grad():
         net.factors["a-b"].weight.copy_(3 * torch.eye(2))
-    with pytest.raises(Diverged, match=r"left the finite numbers.*spectral norm of the coupling of a, b") as caught:
+    with pytest.raises(Diverged, match=r"b has grown to .* finite numbers \(example 0\).*spectral norm of the coupling of a, b") as caught:
         net(observe={"x": torch.ones(1, 2)}, until=un.Tolerance(max_iterations=1000))
     assert "is 3 and must stay below 1" in str(caught.value)

@@ -9,6 +9,7 @@ from undirected import orders
 from undirected.draw import draw
 from undirected.equilibrium import Tolerance
 from undirected.factors import Conv1d, Conv2d, Conv3d, Directed, Einsum, Energy, Factor, Linear
+from undirected.gradients import EquilibriumPropagation, Implicit, OneStep, Truncated, Unroll
 from undirected.losses import fenchel_young
 from undirected.network import UNN
 from undirected.regularizers import (
@@ -52,12 +53,15 @@ __all__ = [
     "Elementwise",
     "Energy",
     "Entmax15",
+    "EquilibriumPropagation",
     "Factor",
     "HardTanh",
     "Identity",
+    "Implicit",
     "LeakyReLU",
     "Linear",
     "LinearChain",
+    "OneStep",
     "Partial",
     "Permutation",
     "ProjectiveTree",
@@ -70,6 +74,8 @@ __all__ = [
     "Sparsemax",
     "Tanh",
     "Tolerance",
+    "Truncated",
+    "Unroll",
     "Variable",
     "draw",
     "fenchel_young",

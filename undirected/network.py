@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from undirected import orders
+from undirected.acceleration import Swept
+from undirected.adjoint import Adjoint
 from undirected.bounds import Bound, bound
-from undirected.equilibrium import Tolerance, settle
-from undirected.errors import Diverged, QueryError, unknown
-from undirected.evidence import Observed, Start, gather, is_finite, starting
+from undirected.equilibrium import Course, Equilibrium, Plain, Tolerance, check_size, same_end, settle, too_large
+from undirected.errors import QueryError, unknown
+from undirected.evidence import Evidence, Observed, Start, gather, starting
 from undirected.factors import Factor
+from undirected.gradients import Gradient, Unroll, attach
 from undirected.graph import Graph
 from undirected.inspection import Report, inspect
 from undirected.orders import Iterations, Order
@@ -20,6 +26,7 @@ from undirected.program import Loop, Program, assemble, assemble_loop
 from undirected.regularizers import concrete
 from undirected.solution import Solution, same_count
 from undirected.solve import run
+from undirected.sweep import Route
 from undirected.trace import Meter
 from undirected.unrolled import Unrolled
 from undirected.variable import Partial, Variable
@@ -49,7 +56,7 @@ class UNN(Graph):
 
     def __init__(self, *parts: Variable | Factor) -> None:
         super().__init__(*parts)
-        self._plans: OrderedDict[Any, tuple[Plan, Program | Loop]] = OrderedDict()
+        self._plans: OrderedDict[Any, tuple[Plan, Program | Loop | Route]] = OrderedDict()
 
     def forward(
         self,
@@ -60,6 +67,7 @@ class UNN(Graph):
         init: Start = "zeros",
         until: Tolerance | None = None,
         lengths: Mapping[str, Tensor] | None = None,
+        gradient: Gradient | None = None,
         check: bool = False,
         trace: bool = False,
     ) -> Solution:
@@ -74,36 +82,40 @@ class UNN(Graph):
             init: where free variables start: "zeros", "uniform", "random", or by name, also as tensors.
             until: iterate until an `un.Tolerance` is met instead of a fixed number of times.
             lengths: the size of each example along a symbolic axis, by symbol.
+            gradient: how the solve is differentiated: `un.Unroll()` (if not given), `un.Truncated(k)`, `un.Implicit()`,
+                `un.OneStep()`, `un.EquilibriumPropagation()`.
             check: evaluate the energy after every update and raise if it rose.
             trace: keep every update and the energy after it in `solution.trace`.
         """
         if until is not None and iterations is not None:
             raise QueryError("give either iterations or until, not both.")
         evidence = gather(self._variables, observe, init, lengths, self.anchor())
-        count = 3 if until is not None else orders.count(1 if iterations is None else iterations, self.training)
         partial = tuple(name for name, value in observe.items() if isinstance(value, Partial))
         observed = tuple(name for name in observe if name not in partial)
-        planned, program = self._planned(
-            observed, partial, evidence.start, want, order, count, check or trace, until is not None
-        )
+        query = observed, partial, evidence.start, want, order
+        count = 1 if until is not None else orders.count(1 if iterations is None else iterations, self.training)
+        keep_all = check or trace or until is not None
+        planned, program = self._planned(*query, count, keep_all, "program" if until is None else "loop")
         if self.training:
             evidence.draw_dropout([name for name in planned.updated if self._variables[name].dropout])
         meter = Meter(self, evidence, set(planned.updated), check) if check or trace else None
         state: dict[str, Tensor | None]
-        if isinstance(program, Loop):
-            assert until is not None
-            found = settle(self, program, evidence, until, meter)
+        preactivations: dict[str, Tensor]
+        if until is not None or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled()):
+            found, adjoint = self._settled(query, program, evidence, count, until, gradient or Unroll(), meter)
             given = {**evidence.values, **evidence.start, **found.values}
             state = {name: given.get(name) for name in self._variables}
             preactivations = found.preactivations
             done, converged, residual = found.iterations, found.converged, found.residual
         else:
+            assert isinstance(program, Program)
             registers = run(self, program, evidence, meter)
             state = {name: None if r is None else registers[r] for name, r in program.final.items()}
-            preactivations = {name: registers[r] for name, r in program.preactivations.items()}
+            preactivations = {name: registers[r] for name, r in program.preactivations.items()}  # type: ignore[misc]
             done, converged, residual = same_count(count, evidence.batch, evidence.device), None, None
-        values = {name: state[name] for name in (*planned.want, *observed)}
-        self._check_finite(values, planned)
+            adjoint = None
+        values: dict[str, Tensor] = {name: state[name] for name in (*planned.want, *observed)}  # type: ignore[misc]
+        self._check_size(values, planned, evidence)
         return Solution(
             values=values,
             preactivation={name: t for name, t in preactivations.items() if name in planned.want},
@@ -112,6 +124,7 @@ class UNN(Graph):
             converged=converged,
             residual=residual,
             trace=meter.trace() if meter is not None and trace else None,
+            adjoint=adjoint,
             _graph=self,
             _evidence=evidence,
             _state=state,
@@ -140,7 +153,7 @@ class UNN(Graph):
         observed = tuple(name for name in self._names(observe, "observe") if name not in partial)
         started = {name: None for name in starting(self._variables, init) if name not in observed}
         count = orders.count(iterations, training=False)
-        return self._planned(observed, partial, started, want, order, count, False, False)[0]
+        return self._planned(observed, partial, started, want, order, count, False, "program")[0]
 
     def _names(self, names: str | Sequence[str] | Mapping[str, object], what: str) -> tuple[str, ...]:
         names = tuple(names.split()) if isinstance(names, str) else tuple(names)
@@ -158,20 +171,26 @@ class UNN(Graph):
         order: str | Sequence[str] | Order | None,
         count: int,
         keep_all: bool,
-        loop: bool,
-    ) -> tuple[Plan, Program | Loop]:
-        """The plan and program of a query, kept for the next time."""
+        kind: str,
+    ) -> tuple[Plan, Program | Loop | Route]:
+        """The plan and program of a query, kept for the next time. `kind` is "program", "whole", "loop" or "route"."""
         written = order if order is None or isinstance(order, (str, Order)) else tuple(order)
         wanted = want if want is None or isinstance(want, str) else tuple(want)
-        key = (observed, partial, tuple(started), wanted, written, count, keep_all, loop)
+        key = (observed, partial, tuple(started), wanted, written, count, keep_all, kind)
         found = self._plans.get(key)
         if found is None:
             parsed = orders.parse(order)
-            if loop and not parsed.is_fixed:
-                raise QueryError("until needs an order that is the same in every sweep; this one is random.")
             names = None if wanted is None else self._names(wanted, "want")
-            planned = make(self, observed, partial, started, names, parsed, count, keep_all or loop)
-            found = planned, (assemble_loop if loop else assemble)(self, planned)
+            is_loop = kind == "loop" and parsed.is_fixed
+            planned = make(self, observed, partial, started, names, parsed, 3 if is_loop else count, keep_all)
+            made: Program | Loop | Route
+            if is_loop:
+                made = assemble_loop(self, planned)
+            elif kind in ("loop", "route"):
+                made = Route(planned, tuple(started), parsed)
+            else:
+                made = assemble(self, planned, kind == "whole")
+            found = planned, made
             for listing in found[1].listings:
                 listing.function(False)
             if parsed.is_fixed:
@@ -179,6 +198,42 @@ class UNN(Graph):
                 if len(self._plans) > KEPT_PLANS:
                     self._plans.popitem(last=False)
         return found
+
+    def _settled(
+        self,
+        query: tuple[Any, Any, Any, Any, Any],
+        program: Program | Loop | Route,
+        evidence: Evidence,
+        count: int,
+        until: Tolerance | None,
+        gradient: Gradient,
+        meter: Meter | None,
+    ) -> tuple[Equilibrium, Adjoint | None]:
+        """To equilibrium, or differentiated at the end of a solve that keeps nothing."""
+        if until is not None and until.acceleration and meter is not None:
+            raise QueryError("check and trace follow single updates; leave out the acceleration of until.")
+        unrolls = gradient.unrolls(None) or not torch.is_grad_enabled()
+        route = program
+        if not isinstance(program, Route) and (until is None or not until.is_plain or not unrolls):
+            route = self._planned(*query, 1, True, "route")[1]
+        with torch.set_grad_enabled(unrolls and torch.is_grad_enabled()):
+            if until is None:
+                whole = self._planned(*query, count - gradient.sweeps, True, "whole")[1]
+                assert isinstance(whole, Program)
+                registers = run(self, whole, evidence, meter)
+                found = same_end(whole, registers, count, evidence)
+            else:
+                if isinstance(program, Loop) and until.is_plain:
+                    course: Course = Plain(self, program, evidence, meter)
+                else:
+                    assert isinstance(route, Route)
+                    course = Swept(self, route, evidence, until, meter)
+                found = settle(course, until, freeze=meter is None)
+        if unrolls:
+            return found, None
+        assert isinstance(route, Route)
+        end = attach(gradient, self, route, evidence, found.values, found.preactivations)
+        return replace(found, values=end.values, preactivations=end.preactivations), end.adjoint
 
     def unrolled(
         self,
@@ -206,7 +261,7 @@ class UNN(Graph):
         partial = tuple(name for name, value in values.items() if isinstance(value, Partial))
         observed = tuple(name for name in names if name not in partial)
         count = orders.count(iterations, training=False)
-        planned, program = self._planned(observed, partial, {}, want, order, count, False, False)
+        planned, program = self._planned(observed, partial, {}, want, order, count, False, "program")
         assert isinstance(program, Program)
         return Unrolled(self, names, planned, program, preactivation, tie)
 
@@ -236,14 +291,14 @@ class UNN(Graph):
         queries = [(), *((name,) for name in self._variables)] if observe is None else observe
         return inspect(self, [self._names(query, "observe") for query in queries])
 
-    def _check_finite(self, values: Mapping[str, Tensor | None], planned: Plan) -> None:
-        for name, value in values.items():
-            if value is not None and name not in planned.observed and concrete(value) and not is_finite(value):
-                example = int((~value.isfinite()).nonzero()[0, 0])
-                raise Diverged(
-                    f"{name} left the finite numbers (example {example}). "
-                    f"{bound(self, planned.observed, planned.partial).explain()}"
-                )
+    def _check_size(self, values: Mapping[str, Tensor], planned: Plan, evidence: Evidence) -> None:
+        """Stop with an explanation where a variable left the finite numbers, or is sure to."""
+        limit = too_large(evidence.dtype)
+        for name, x in values.items():
+            # The sum tells, in one cheap pass.
+            if name not in planned.observed and concrete(x) and not abs(x.sum().item()) <= limit:
+                examples = torch.arange(len(x), device=x.device)
+                check_size(self, name, x, x.abs().reshape(len(x), -1).amax(1), examples, evidence)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": OrderedDict()}

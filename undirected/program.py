@@ -89,15 +89,19 @@ class Registers:
         return Given(values, zeros, biases)
 
 
-def assemble(graph: Graph, plan: Plan) -> Program:
-    """The operations of a plan, with every register freed after its last use."""
+def assemble(graph: Graph, plan: Plan, everything: bool = False) -> Program:
+    """The operations of a plan, with every register freed after its last use.
+
+    With `everything`, the last pre-activations of all that is updated are kept, not only of what is wanted.
+    """
     registers = Registers()
-    operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in _kept(graph, plan)})
+    kept = list(plan.updated) if everything else _kept(graph, plan)
+    operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in kept})
     final = {name: None if value[1] is None else registers[value] for name, value in plan.final.items()}
-    preactivations = _preactivations(_kept(graph, plan), plan.final, registers)
+    preactivations = _preactivations(kept, plan.final, registers)
     given = registers.given(plan)
     last = {*(r for r in final.values() if r is not None), *preactivations.values(), *given.biases.values()}
-    return Program(Listing(_freed(operations, last)), len(registers.numbers), given, final, preactivations)
+    return Program(Listing(freed(operations, last)), len(registers.numbers), given, final, preactivations)
 
 
 def assemble_loop(graph: Graph, plan: Plan) -> Loop:
@@ -121,11 +125,11 @@ def assemble_loop(graph: Graph, plan: Plan) -> Loop:
     preactivations = tuple(_preactivations(list(end), end, registers) for end in ends)
     given = registers.given(plan)
     kept: set[int] = {source for _, source in carry} | {*given.biases.values(), *given.zeros.values()}
-    freed = []
+    sections = []
     for sweep, final, t in reversed(list(zip(sweeps, finals, preactivations, strict=True))):
-        freed.append(_freed(sweep, kept | {*final.values(), *t.values()}))
+        sections.append(freed(sweep, kept | {*final.values(), *t.values()}))
         kept |= set().union(*(reads(operation) for operation in sweep))
-    return Loop(tuple(map(Listing, freed[::-1])), len(registers.numbers), given, finals, preactivations, carry)
+    return Loop(tuple(map(Listing, sections[::-1])), len(registers.numbers), given, finals, preactivations, carry)
 
 
 def _steps_of(state: Mapping[str, Value], name: str) -> int:
@@ -205,7 +209,7 @@ def _descent(graph: Graph, message: Message, registers: Registers) -> Descent:
     return Descent(message.factor, *_inputs(graph, message, registers))
 
 
-def _freed(operations: list[Operation], kept: set[int]) -> tuple[Operation, ...]:
+def freed(operations: list[Operation], kept: set[int]) -> tuple[Operation, ...]:
     """Each operation frees what nobody reads after it."""
     needed, result = set(kept), []
     for operation in reversed(operations):

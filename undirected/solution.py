@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undirected.adjoint import Adjoint
 from undirected.errors import unknown
 from undirected.graph import Graph, sum_terms
 from undirected.plan import Plan
@@ -37,6 +38,8 @@ class Solution:
     #: The largest change of any entry in an example's last sweep; None after a fixed number of iterations.
     residual: Float[Tensor, " batch"] | None
     trace: Trace | None
+    #: How the backward solve of an `un.Implicit` gradient went, after the backward pass; None with other gradients.
+    adjoint: Adjoint | None
     _graph: Graph
     _evidence: Evidence
     _state: dict[str, Tensor | None]  # the last value of every variable that was computed

@@ -64,11 +64,19 @@ def execute(
     """Run a listing on registers, in place."""
     factors = graph.factors._modules if steps is None else {}
     activations = {name: activation(graph, name, evidence) for name in graph._variables}
+    descend = descent(graph, activations, evidence)
+    listing.function(steps is not None)(registers, factors, activations, evidence, watch, steps, descend)
+
+
+def descent(
+    graph: Graph, activations: Mapping[str, Callable[[Tensor], Tensor]], evidence: Evidence
+) -> Callable[[Set, Tensor, dict[int, Tensor]], tuple[Tensor, Tensor]]:
+    """What a listing calls for blocks that are found by an inner descent."""
 
     def descend_block(operation: Set, t: Tensor, values: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
         return _descend(graph, operation, t, activations[operation.variable], values, evidence)
 
-    listing.function(steps is not None)(registers, factors, activations, evidence, watch, steps, descend_block)
+    return descend_block
 
 
 def activation(graph: Graph, name: str, evidence: Evidence) -> Callable[[Tensor], Tensor]:
@@ -98,7 +106,7 @@ def _descend(
     """The block after an inner descent, and the pre-activation that it is the activation of."""
 
     def extra(x: Tensor) -> Tensor:
-        return sum_terms({d.factor: _extra(graph, d, x, values, evidence) for d in operation.descent})
+        return extra_energy(graph, operation, x, values, evidence)
 
     def psi(x: Tensor) -> Tensor:
         return graph.psi(operation.variable, x, None, evidence)
@@ -108,6 +116,11 @@ def _descend(
     energies = [graph.factors[d.factor].original for d in operation.descent]
     steps = max(energy.steps for energy in energies if isinstance(energy, Energy))
     return descend(extra, psi, activate, z, start, current, steps)
+
+
+def extra_energy(graph: Graph, operation: Set, x: Tensor, values: Mapping[int, Tensor], evidence: Evidence) -> Tensor:
+    """The energies that are not multilinear in a block, at x."""
+    return sum_terms({d.factor: _extra(graph, d, x, values, evidence) for d in operation.descent})
 
 
 def _extra(graph: Graph, descent: Descent, x: Tensor, values: Mapping[int, Tensor], evidence: Evidence) -> Tensor:

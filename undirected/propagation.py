@@ -1,0 +1,116 @@
+"""Propagation: the gradient of a loss at equilibrium from two more solves, of energies tilted by the loss.
+
+Where x minimises `E + beta L`, `dL/dtheta = d/dbeta dE/dtheta` at beta = 0. The loss may be taken linear, `<dL/dx, x>`:
+its curvature does not enter the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from undirected.acceleration import Swept
+from undirected.adjoint import Adjoint
+from undirected.equilibrium import settle
+from undirected.graph import Graph, sum_terms
+from undirected.regularizers import total
+from undirected.sweep import Route, Values, preactivation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from undirected.evidence import Evidence
+    from undirected.gradients import EquilibriumPropagation
+
+
+def propagate(
+    gradient: EquilibriumPropagation,
+    graph: Graph,
+    route: Route,
+    evidence: Evidence,
+    solution: tuple[Values, Values],
+    slopes: Values,
+    t_slopes: Values,
+    weights: Sequence[Tensor],
+    report: Adjoint,
+) -> list[Tensor | None]:
+    """The gradient by all that is observed, then by the weights, for slopes of a loss by values and pre-activations."""
+    observed = {name: x.detach().requires_grad_(x.requires_grad) for name, x in evidence.values.items()}
+    evidence = replace(evidence, values=observed)
+    wanted = [x for x in (*observed.values(), *weights) if x.requires_grad]
+    direct, slopes = _through_preactivations(graph, evidence, solution[0], slopes, t_slopes, wanted)
+    largest = torch.stack([g.reshape(len(g), -1).abs().amax(1) for g in slopes.values() if g[0].numel()]).amax(0)
+    tiny = torch.finfo(largest.dtype).tiny
+    unit = {name: g / largest.clamp_min(tiny).view(-1, *[1] * (g.dim() - 1)) for name, g in slopes.items()}
+    signs = (1.0, -1.0) if gradient.centered else (1.0,)
+    energies, residuals, converged = [], [], []
+    for sign in signs:
+        nudge = {name: sign * gradient.beta * g for name, g in unit.items()}
+        with torch.no_grad():
+            course = Swept(graph, route, evidence, gradient.until, start=solution, nudge=nudge)
+            found = settle(course, gradient.until)
+        assert found.residual is not None
+        assert found.converged is not None
+        residuals.append(found.residual)
+        converged.append(found.converged)
+        energies.append(_energy(graph, evidence, found.values))
+    if not gradient.centered:
+        energies.append(_energy(graph, evidence, solution[0]))
+    report.iterations = int(found.iterations.max())
+    report.residual, report.converged = torch.stack(residuals).amax(0), torch.stack(converged).all(0)
+    apart = gradient.beta * (2 if gradient.centered else 1)
+    with torch.enable_grad():
+        slope = (largest * (energies[0] - energies[1]) / apart).sum()
+    grads = _grad([slope], wanted, [torch.ones_like(slope)])
+    added = iter([_sum(a, b) for a, b in zip(grads, direct, strict=True)])
+    return [next(added) if x.requires_grad else None for x in (*observed.values(), *weights)]
+
+
+def _through_preactivations(
+    graph: Graph, evidence: Evidence, values: Values, slopes: Values, t_slopes: Values, wanted: list[Tensor]
+) -> tuple[list[Tensor | None], Values]:
+    """A pre-activation is one message away from the values: its slopes as slopes by them, and by what is wanted."""
+    names = [name for name, g in t_slopes.items() if bool(g.any())]
+    if not names:
+        return [None] * len(wanted), slopes
+    with torch.enable_grad():
+        leaves = {name: x.detach().requires_grad_() for name, x in values.items()}
+        every = _every(graph, evidence, leaves)
+        found = [preactivation(graph, name, every, evidence) for name in names]
+    grads = _grad(found, [*leaves.values(), *wanted], [t_slopes[name] for name in names])
+    n = len(leaves)
+    return grads[n:], {name: _sum(slopes[name], g) for name, g in zip(leaves, grads[:n], strict=True)}  # type: ignore[misc]
+
+
+def _energy(graph: Graph, evidence: Evidence, values: Values) -> Tensor:
+    """What of the energy depends on observed values and weights, at these values of the rest."""
+    with torch.enable_grad():
+        every = _every(graph, evidence, {name: x.detach() for name, x in values.items()})
+        terms = {name: graph.factor_term(name, every, evidence) for name in graph.factors}
+        for name in values:
+            bias = graph.bias(name)
+            if bias is not None:
+                terms[name] = -total(bias * every[name])
+        return sum_terms(terms)
+
+
+def _every(graph: Graph, evidence: Evidence, values: Values) -> Values:
+    every = {name: evidence.zeros(name) for name in graph.variables} | evidence.start | evidence.values
+    for name, x in values.items():
+        every[name] = torch.where(evidence.known[name], evidence.values[name], x) if name in evidence.known else x
+    return every
+
+
+def _grad(ends: list[Tensor], by: list[Tensor], slopes: list[Tensor]) -> list[Tensor | None]:
+    pairs = [(x, s) for x, s in zip(ends, slopes, strict=True) if x.requires_grad]
+    if not pairs or not by:
+        return [None] * len(by)
+    return list(torch.autograd.grad([x for x, _ in pairs], by, [s for _, s in pairs], allow_unused=True))
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
