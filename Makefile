@@ -33,5 +33,5 @@ bench: $(READY) ## run the benchmarks
 	@for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
 
 clean: ## remove the environment and what tools have written
-	rm -rf .venv build dist out .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist out demo .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
