@@ -94,6 +94,8 @@ def gather(
     """Check everything that a call was given, before any work is done. `like` has the network's dtype and device."""
     values: dict[str, Tensor] = {}
     known: dict[str, Tensor] = {}
+    if not isinstance(observe, Mapping):
+        raise QueryError(f"observe: takes values by name, such as observe={{'x': x}}, not a {type(observe).__name__}.")
     for name, value in observe.items():
         if name not in variables:
             raise QueryError(f"observe: {unknown('variable', name, variables)}")
@@ -101,10 +103,15 @@ def gather(
             known[name], value = value.known, value.value
         if not isinstance(value, torch.Tensor):
             raise QueryError(f"observe: {name} is a {type(value).__name__}; give a tensor, or an un.Partial.")
+        if value.is_complex():
+            raise QueryError(f"observe: {name} is {value.dtype}; energies are of real numbers.")
         values[name] = value
     starts = _starts(variables, init, values, known)
     given = {**values, **{name: start for name, start in starts.items() if isinstance(start, torch.Tensor)}}
     lengths = dict(lengths or {})
+    for symbol, length in lengths.items():
+        if not isinstance(length, torch.Tensor):
+            raise QueryError(f"lengths: {symbol} is a {type(length).__name__}; give a tensor, one number per example.")
     batch = _batch({**given, **{f"lengths[{name!r}]": length for name, length in lengths.items()}})
     if like is None:
         like = next((value for value in given.values() if value.is_floating_point()), torch.empty(0))

@@ -6,6 +6,7 @@ Interpreting operations one by one takes about as long as the operations themsel
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,8 @@ class Listing:
         Untied, each operation has a factor and a bias of its own.
         """
         if is_untied not in self._functions:
-            self._functions[is_untied] = _compiled(self.operations, is_untied)
+            function = self._functions[is_untied] = _compiled(self.operations, is_untied)
+            weakref.finalize(self, linecache.cache.pop, function.__code__.co_filename, None).atexit = False
         return self._functions[is_untied]
 
     def __getstate__(self) -> dict[str, Any]:
