@@ -1,5 +1,7 @@
 """Plans: the four savings, counted by hand."""
 
+import gc
+import linecache
 from collections import Counter
 
 import pytest
@@ -165,3 +167,13 @@ def test_plans_are_kept_and_bounded():
 @pytest.mark.parametrize("observe", [["x"], "x", {"x": torch.zeros(1, 3)}])
 def test_what_plan_takes(observe):
     assert str(vectors("x", "y", joined=[("x", "y")]).plan(observe, want="y")).startswith("observe x; want y")
+
+
+def test_random_orders_leave_nothing_behind():  # their programs are written anew each time, and forgotten
+    net = vectors("x", "a", "b", "c", "d", joined=[("x", "a"), ("a", "b"), ("b", "c"), ("c", "d")])
+    gc.collect()
+    before = len(linecache.cache)
+    for _ in range(20):
+        net(observe={"x": torch.zeros(1, 3)}, order=un.orders.random(), iterations=3)
+    gc.collect()
+    assert len(linecache.cache) - before <= 2
