@@ -178,6 +178,9 @@ def test_one_sided_domains_against_real_solves(kinds, seed):  # what is said to 
     net = coupled(0.8 * torch.randn(3, 3).double(), kinds[0](), kinds[1]())
     verdict = net.bounded(observe="x").verdict
     starts = {name: torch.rand(50, 3).double() for name in ("a", "b")}
-    energy = net(observe={"x": torch.zeros(50, 2).double()}, order="a b", iterations=200, init=starts).energy
-    fell = not bool((energy > -1e3).all())  # also where it left the finite numbers
+    try:
+        energy = net(observe={"x": torch.zeros(50, 2).double()}, order="a b", iterations=200, init=starts).energy
+        fell = not bool((energy > -1e3).all())
+    except Diverged:
+        fell = True
     assert fell == (verdict == "no")

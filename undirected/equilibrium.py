@@ -238,7 +238,7 @@ def check_size(graph: Graph, name: str, x: Tensor, size: Tensor, examples: Tenso
     if bool(x[row].isfinite().all()):
         if verdict.verdict != "no":
             return
-        what = f"{name} has grown to {float(x[row].abs().max()):.1e} on its way out of the finite numbers"
+        what = f"{name} has grown to {float(x[row].detach().abs().max()):.1e} on its way out of the finite numbers"
     else:
         what = f"{name} left the finite numbers"
     raise Diverged(f"{what} (example {int(examples[row])}). {verdict.explain()}")
