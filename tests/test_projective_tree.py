@@ -74,6 +74,7 @@ def test_spanning_trees_that_cross_are_no_projective_ones():
     assert un.ProjectiveTree().value(crossing).item() == math.inf
 
 
+@pytest.mark.slow
 def test_compiled_in_one_graph():
     tree = un.ProjectiveTree()
 

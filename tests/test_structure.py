@@ -59,7 +59,7 @@ def arcs(trees: list[tuple[int, ...]]) -> Tensor:
 
 @dataclass
 class Case:
-    """A structure, all of them (count, *event) by enumeration, how many a formula says there are, and a smaller size."""
+    """A structure, all of them (count, *event) by enumeration, how many a formula says, and a smaller size."""
 
     name: str
     structure: un.Regularizer
