@@ -90,8 +90,8 @@ def main() -> None:
         "# Trees: speed",
         "",
         f"Measured on {datetime.date.today()} with `benchmarks/structure.py`: torch {torch.__version__}, numba "
-        f"{importlib.metadata.version('numba')}, SuPar 1.1.4, torch-struct 0.5, Python {platform.python_version()}; one "
-        f"thread of a {os.cpu_count()}-core {platform.machine()} virtual machine that other jobs shared. Median CPU "
+        f"{importlib.metadata.version('numba')}, SuPar 1.1.4, torch-struct 0.5, Python {platform.python_version()}, "
+        f"one thread of a {os.cpu_count()}-core {platform.machine()} virtual machine that other jobs shared. Median CPU "
         "time, calls taking turns in one process. Ours and SuPar's spanning trees compute in float64, torch-struct's "
         "and SuPar's projective trees in the float32 that comes in; the self-test is on.",
         "",
