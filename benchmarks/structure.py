@@ -92,8 +92,8 @@ def main() -> None:
         f"Measured on {datetime.date.today()} with `benchmarks/structure.py`: torch {torch.__version__}, numba "
         f"{importlib.metadata.version('numba')}, SuPar 1.1.4, torch-struct 0.5, Python {platform.python_version()}, "
         f"one thread of a {os.cpu_count()}-core {platform.machine()} virtual machine shared with other jobs. Median "
-        "CPU time, calls taking turns in one process. Ours and SuPar's spanning trees compute in float64, torch-struct's "
-        "and SuPar's projective trees in the float32 that comes in; the self-test is on.",
+        "CPU time, calls taking turns in one process. Ours and SuPar's spanning trees compute in float64, "
+        "torch-struct's and SuPar's projective trees in the float32 that comes in; the self-test is on.",
         "",
         "## Spanning trees: log Z, marginals and backward through both, batch 32",
         "",
