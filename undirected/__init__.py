@@ -24,6 +24,7 @@ from undirected.regularizers import (
     Tanh,
 )
 from undirected.simplex import Entmax15, Softmax, Sparsemax
+from undirected.spectral import spectral
 from undirected.variable import Partial, Variable
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ __all__ = [
     "models",
     "orders",
     "save",
+    "spectral",
 ]
 
 
