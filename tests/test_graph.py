@@ -160,3 +160,11 @@ def test_a_score_must_be_one_number_per_example():
     net = un.UNN(un.Variable("a", (2,)), un.Variable("b", (2,)), Wrong("a", "b"))
     with pytest.raises(QueryError, match="score gives the shape"):
         net.energy({"a": torch.zeros(3, 2), "b": torch.zeros(3, 2)})
+
+
+def test_the_energy_needs_whole_values():
+    net = un.UNN(un.Variable("x", (2,)), un.Variable("y", (2,)), un.Linear("x", "y"))
+    with pytest.raises(QueryError, match=r"needs a value for every variable; missing are y"):
+        net.energy({"x": torch.zeros(1, 2)})
+    with pytest.raises(QueryError, match=r"x is known in part only; find the rest first"):
+        net.energy({"x": un.Partial(torch.zeros(1, 2), torch.tensor([True, False])), "y": torch.zeros(1, 2)})

@@ -56,6 +56,7 @@ def test_nothing_observed_updates_everything():
         ("a (b c)d", (("a",), ("b", "c"), ("d",))),
         (["a", "b", "a"], (("a",), ("b",), ("a",))),
         (["a", "(b c)"], (("a",), ("b", "c"))),
+        (["a", ("b", "c"), ["d"]], (("a",), ("b", "c"), ("d",))),
     ],
 )
 def test_written_orders(written, sweep):

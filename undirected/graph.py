@@ -127,6 +127,8 @@ class Graph(nn.Module):
     ) -> dict[str, Float[Tensor, " batch"]]:
         """What each variable and each factor, by name, adds to the energy of each example."""
         evidence = gather(self._variables, values, "zeros", lengths, self.anchor())
+        for name in evidence.known:
+            raise QueryError(f"energy: {name} is known in part only; find the rest first: net(observe=...)[{name!r}].")
         missing = [name for name in self._variables if name not in values]
         if missing:
             raise QueryError(f"energy: needs a value for every variable; missing are {', '.join(missing)}.")

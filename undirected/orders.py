@@ -112,8 +112,8 @@ def colored() -> Order:
     return Colored()
 
 
-def parse(order: str | Sequence[str] | Order | None) -> Order:
-    """An order as users write it: `"h1 (h2 g2) y"`, a list of names, or an order object.
+def parse(order: str | Sequence[str | Sequence[str]] | Order | None) -> Order:
+    """An order as users write it: `"h1 (h2 g2) y"`, a list of names and groups, or an order object.
 
     >>> parse("q (k v) s").sweep
     (('q',), ('k', 'v'), ('s',))
@@ -122,7 +122,7 @@ def parse(order: str | Sequence[str] | Order | None) -> Order:
         return ForwardBackward()
     if isinstance(order, Order):
         return order
-    text = order if isinstance(order, str) else " ".join(order)
+    text = order if isinstance(order, str) else " ".join(map(_written, order))
     groups: list[Group] = []
     inside: list[str] | None = None
     for token in re.findall(r"[()]|[^\s()]+", text):
@@ -199,6 +199,11 @@ def by_distance(graph: Graph, observed: set[str]) -> list[str]:
 def shared_factor(graph: Graph, a: str, b: str) -> str | None:
     """A factor that joins two variables, if there is one."""
     return next((factor for factor, _ in graph.links[a] if b in graph.factors[factor].variables), None)
+
+
+def _written(block: str | Sequence[str]) -> str:
+    """A block of an order in a list: a name, or a group of names."""
+    return block if isinstance(block, str) else f"({' '.join(block)})"
 
 
 def _names(names: str | Sequence[str]) -> Group:
