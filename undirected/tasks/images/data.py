@@ -205,5 +205,7 @@ def _download(source: Source, retries: int = 2) -> Path:
         try:
             store.fetch(name, progressbar=True)
         except (OSError, ValueError) as error:
-            raise FileError(f"{source.url}{name}: could not be downloaded ({type(error).__name__}). {_where(source)}") from error
+            raise FileError(
+                f"{source.url}{name}: could not be downloaded ({type(error).__name__}). {_where(source)}"
+            ) from error
     return folder

@@ -23,7 +23,9 @@ def unpack(path: Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
-        raise FileError(f"{path}: the gzip file is truncated or damaged ({error}). Copy or download it again.") from None
+        raise FileError(
+            f"{path}: the gzip file is truncated or damaged ({error}). Copy or download it again."
+        ) from None
 
 
 def md5(content: bytes) -> str:

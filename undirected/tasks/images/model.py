@@ -54,8 +54,8 @@ def draw(net: UNN, classes: Tensor, iterations: int) -> Solution:
 def drawing_loss(drawing: Solution, images: Tensor, labels: Tensor) -> Tensor:
     """The binary cross-entropy between each image's signs and its class's drawing, a mean over images and pixels.
 
-    `drawing` holds all classes, in order. With t the drawing's pre-activation and s an image's sign, the loss of a pixel
-    is `log(2 cosh t) - t s`, linear in s: so the images of a class may be averaged first.
+    `drawing` holds all classes, in order. With t the drawing's pre-activation and s an image's sign, the loss of a
+    pixel is `log(2 cosh t) - t s`, linear in s: so the images of a class may be averaged first.
     """
     t = drawing.preactivation["x"]
     signs = torch.where(images > 0, 1.0, -1.0).to(t.dtype)

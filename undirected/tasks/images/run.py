@@ -22,6 +22,7 @@ from torch import nn
 from undirected.errors import FileError
 from undirected.files import save
 from undirected.network import UNN
+from undirected.tasks.images.batches import Pieces
 from undirected.tasks.images.data import Images, load
 from undirected.tasks.images.learner import Learner, parameters
 from undirected.tasks.images.settings import Settings
@@ -83,7 +84,8 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
     if progress:
         callbacks.append(RichProgressBar())
     trainer = _trainer(
-        settings,
+        settings.device,
+        settings.precision,
         callbacks=callbacks,
         devices=settings.devices,
         strategy="auto" if settings.devices == 1 else "ddp_spawn",
@@ -91,15 +93,15 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         max_epochs=settings.epochs,
         enable_progress_bar=progress,
     )
-    with _quiet():
-        trainer.fit(learner, ckpt_path=_newest(out), weights_only=False)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    stopped = f"Go on with --out {out} --resume."
+    try:
+        with _quiet():
+            trainer.fit(learner, ckpt_path=_newest(out), weights_only=False)
+    except SystemExit:  # Lightning has caught Ctrl-C
+        raise KeyboardInterrupt(stopped) from None
     kept = torch.load(best.best_model_path, weights_only=False)
     learner.load_state_dict(kept["state_dict"])
-    with _quiet():
-        tester = _trainer(settings, devices=1, logger=False, enable_progress_bar=False, enable_checkpointing=False)
-        (tested,) = tester.test(learner, verbose=False)
+    tested = test(learner, Pieces(images.test), settings.device, settings.precision)
     result = {
         "test_accuracy": tested["test_accuracy"],
         "val_accuracy": float(best.best_model_score),  # type: ignore[arg-type]
@@ -122,7 +124,16 @@ def finished(out: Path, settings: Settings, learner: Learner, images: Images) ->
     """A run that is done already."""
     (best,) = (out / "checkpoints").glob("best-*.ckpt")
     learner.load_state_dict(torch.load(best, weights_only=False)["state_dict"])
-    return Trained(out, settings, learner.net.eval(), images, json.loads((out / RESULT).read_text()))
+    return Trained(out, settings, learner.net.eval(), images, read_result(out))
+
+
+def test(module: lightning.LightningModule, pieces: Pieces, device: str, precision: str) -> dict[str, float]:
+    """Have a module see every test image once; what it logged."""
+    plain = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = _trainer(device, precision, devices=1, **plain)
+    with _quiet():
+        (logged,) = trainer.test(module, pieces, verbose=False) or ({},)
+    return dict(logged)
 
 
 def read_settings(out: Path) -> Settings:
@@ -131,6 +142,14 @@ def read_settings(out: Path) -> Settings:
     if not path.is_file():
         raise FileError(f"{out}: no run to resume, for it has no {SETTINGS}.")
     return Settings(**yaml.safe_load(path.read_text()))
+
+
+def read_result(out: Path) -> dict[str, Any]:
+    """What the run in a folder gave."""
+    if not (out / RESULT).is_file():
+        raise FileError(f"{out}: its run is not done.")
+    result: dict[str, Any] = json.loads((out / RESULT).read_text())
+    return result
 
 
 def _claim(settings: Settings, out: Path, resume: bool) -> None:
@@ -152,11 +171,12 @@ def _newest(out: Path) -> Path | None:
     return max(found, key=lambda path: (path.stat().st_mtime_ns, path.name), default=None)
 
 
-def _trainer(settings: Settings, **more: Any) -> lightning.Trainer:
+def _trainer(device: str, precision: str, **more: Any) -> lightning.Trainer:
+    """A trainer that says no more than it must."""
     with _quiet():
         return lightning.Trainer(
-            accelerator=settings.device,
-            precision=settings.precision,  # type: ignore[arg-type]
+            accelerator=device,
+            precision=precision,  # type: ignore[arg-type]
             deterministic=True,
             num_sanity_val_steps=0,
             log_every_n_steps=10,
@@ -167,7 +187,7 @@ def _trainer(settings: Settings, **more: Any) -> lightning.Trainer:
 
 
 class _quiet(warnings.catch_warnings):
-    """Lightning's advice that does not apply here: our loaders need no workers, and resume in the middle of an epoch."""
+    """Lightning's advice that does not apply here: our loaders need no workers and can resume in an epoch."""
 
     def __enter__(self) -> Any:
         for name in ("lightning.pytorch", "lightning.fabric"):
@@ -187,7 +207,9 @@ class _quiet(warnings.catch_warnings):
 
 def _merge_metrics(out: Path) -> None:
     """One table of all parts of the run; where a part was done again, the later numbers count."""
-    parts = sorted((out / "logs").glob("version_*/metrics.csv"), key=lambda p: int(re.findall(r"\d+", p.parent.name)[0]))
+    parts = sorted(
+        (out / "logs").glob("version_*/metrics.csv"), key=lambda p: int(re.findall(r"\d+", p.parent.name)[0])
+    )
     rows: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
     for part in parts:

@@ -19,6 +19,7 @@ class Settings:
         init: where the class starts when an image is read.
         tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
         epochs: how often the training images are gone through.
+        warmup: epochs at the beginning in which images are read with one iteration only, which is much faster.
         batch: images per step, over all processes.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: of AdamW.
@@ -39,10 +40,11 @@ class Settings:
     init: Literal["zeros", "random", "uniform"] = "zeros"
     tied: bool = True
     epochs: int = 16
-    batch: int = 128
-    learning_rate: float = 2e-3
+    warmup: int = 0
+    batch: int = 256
+    learning_rate: float = 3e-3
     weight_decay: float = 0.01
-    dropout: float = 0.1
+    dropout: float = 0.0
     shift: int = 1
     validation: int = 10_000
     patience: int = 0
@@ -56,7 +58,7 @@ class Settings:
         for name in ("iterations", "epochs", "batch", "validation", "checkpoint_every", "devices"):
             if getattr(self, name) < 1:
                 raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("gamma", "weight_decay", "shift", "patience", "seed"):
+        for name in ("warmup", "gamma", "weight_decay", "shift", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
         if not 0 <= self.dropout < 1:
@@ -65,8 +67,10 @@ class Settings:
             raise QueryError(f"learning_rate must be positive, not {self.learning_rate}.")
         if self.batch % self.devices:
             raise QueryError(f"a batch of {self.batch} does not divide among {self.devices} devices.")
-        if not self.tied and self.gamma:
-            raise QueryError("untied weights have only one direction: gamma must be 0.")
+        if not self.tied and (self.gamma or self.warmup):
+            raise QueryError(
+                "untied weights have one direction and one number of iterations: gamma and warmup must be 0."
+            )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,0 +1,42 @@
+"""Command: one thing that the command line can do. Tasks list theirs; `undirected.cli` gathers them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command found out: text for people, data for machines."""
+
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def show(self, as_json: bool) -> str:
+        return json.dumps(self.data, indent=2, default=str) if as_json else self.text
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command by its words, such as `("train", "images")`.
+
+    `arguments` adds its flags to a parser; `run` gets them by name. Both are called only when they are needed, and
+    `run` alone may import what takes long to import.
+    """
+
+    words: tuple[str, ...]
+    summary: str
+    example: str
+    arguments: Callable[[Any], None]
+    run: Callable[[dict[str, Any]], Report]
+
+
+#: What the first word of commands with several words means.
+GROUPS = {
+    "train": "Train a network.",
+    "eval": "Measure a trained network on its test data.",
+    "reproduce": "Measure a table of the paper again, with its figures beside ours where they are known.",
+}

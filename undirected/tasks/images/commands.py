@@ -1,0 +1,188 @@
+"""Commands: what the command line can do with images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from undirected.tasks.command import Command, Report
+from undirected.tasks.images.settings import Settings
+
+TABLES = {
+    "images-accuracy": "Accuracy of one network that reads and draws, by the number of iterations.",
+    "images-forward-only": "Accuracy of networks that only read (gamma 0), by the number of iterations.",
+    "images-unconstrained": "Accuracy with weights of their own in every iteration, in networks of the same size.",
+    "images-initialization": "Accuracy by where the class starts: zeros, random or uniform.",
+}
+
+
+def _common(parser: Any, out: str | None) -> None:
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers")
+    parser.add_argument("--device", type=Literal["auto", "cpu", "gpu"], default="cpu", help="where to compute")
+    parser.add_argument("--precision", type=str, default="32", help="32, 64 or bf16-mixed")
+    _plain(parser, out)
+
+
+def _plain(parser: Any, out: str | None) -> None:
+    parser.add_argument("--out", type=Path | None, default=out, metavar="DIR", help="the folder to write to")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--config", action="config", metavar="FILE", help="settings from a YAML file; flags come first")
+
+
+def _train_arguments(parser: Any) -> None:
+    parser.add_class_arguments(Settings, as_group=False)
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    _plain(parser, "out/images/run")
+
+
+def _train(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.images.figures import of_run
+    from undirected.tasks.images.run import train
+
+    out, resume, quiet = Path(chosen.pop("out")), chosen.pop("resume"), chosen.pop("quiet")
+    settings = Settings(**chosen)
+    trained = train(settings, out, resume, progress=not quiet)
+    pictures = of_run(trained)
+    result = trained.result
+    text = (
+        f"test accuracy {result['test_accuracy']:.2%} (validation {result['val_accuracy']:.2%} in epoch "
+        f"{result['best_epoch']} of {result['epochs']}), trained in {result['seconds']:.0f} s\n"
+        f"{out}/: settings.yaml, metrics.csv, model.safetensors, {', '.join(path.name for path in pictures)}"
+    )
+    return Report(text, {"out": out, **result})
+
+
+def _eval_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("--data", type=str | None, default=None, help="the data; the run's own if not given")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    _common(parser, None)
+
+
+def _eval(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.images.evaluation import evaluate
+
+    out = chosen.pop("out")
+    found = evaluate(**chosen)
+    if out is not None:
+        from undirected.tasks.images.figures import confusion
+
+        Path(out).mkdir(parents=True, exist_ok=True)
+        confusion(found.confusion, found.classes, Path(out) / "confusion.png")
+    text = f"{found.accuracy:.2%} of {found.count} test images of {found.data} read right with k = {found.iterations}"
+    return Report(text, {"accuracy": found.accuracy, "confusion": found.confusion.tolist(), "data": found.data})
+
+
+def _classify_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("pictures", type=Path, nargs="+", help="PNG or JPEG, any size, dark on light or light on dark")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    _common(parser, None)
+
+
+def _classify(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.images.use import classify
+
+    out = chosen.pop("out")
+    found = classify(**chosen, out=out)
+    lines = [f"{one.picture}: {one.name} ({one.probability:.1%})" for one in found]
+    data = [
+        {"picture": one.picture, "class": one.name, "probability": one.probability, "probabilities": one.probabilities}
+        for one in found
+    ]
+    return Report("\n".join(lines), {"pictures": data})
+
+
+def _generate_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("--class", type=int | None, default=None, help="the class to draw; all if not given")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    _common(parser, "out/images/generated")
+
+
+def _generate(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.images.use import generate
+
+    paths = generate(label=chosen.pop("class"), **chosen)
+    return Report("\n".join(map(str, paths)), {"pictures": paths})
+
+
+def _complete_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("picture", type=Path, help="PNG or JPEG, any size")
+    parser.add_argument(
+        "--hide", type=str, default="bottom", help="top, bottom, left, right, or a picture that is white where hidden"
+    )
+    parser.add_argument("--class", type=int | None, default=None, help="what it is; found as well if not given")
+    parser.add_argument("--iterations", type=int, default=10, help="sweeps")
+    _common(parser, "out/images/completed")
+
+
+def _complete(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.images.use import complete
+
+    found = complete(label=chosen.pop("class"), **chosen)
+    text = f"{found.path}: taken for {found.name} ({found.probability:.1%})"
+    return Report(text, {"picture": found.path, "class": found.name, "probability": found.probability})
+
+
+def _table_arguments(parser: Any) -> None:
+    parser.add_argument("--data", type=str, default="mnist", help="digits, mnist, fashion-mnist, or a folder")
+    parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
+    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
+    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
+    _common(parser, "out/images")
+
+
+def _table(name: str) -> Any:
+    def run(chosen: dict[str, Any]) -> Report:
+        from undirected.tasks.images.tables import reproduce
+
+        table = reproduce(name, **chosen)
+        return Report(table.markdown(), {"table": name, "note": table.note, "rows": table.rows})
+
+    return run
+
+
+COMMANDS = [
+    Command(
+        ("train", "images"),
+        "Train a network to read and to draw images, and test it.",
+        "undirected train images --data mnist --iterations 3 --gamma 0.1 --out out/images/k3",
+        _train_arguments,
+        _train,
+    ),
+    Command(
+        ("eval", "images"),
+        "Test a network on the test images of a data set.",
+        "undirected eval images out/images/k3 --iterations 5",
+        _eval_arguments,
+        _eval,
+    ),
+    *(
+        Command(("reproduce", name), summary, f"undirected reproduce {name} --quick", _table_arguments, _table(name))
+        for name, summary in TABLES.items()
+    ),
+    Command(
+        ("classify",),
+        "Say what is on pictures of your own.",
+        "undirected classify out/images/k3/model.safetensors photo.png scan.jpg",
+        _classify_arguments,
+        _classify,
+    ),
+    Command(
+        ("generate",),
+        "Draw a prototype of a class.",
+        "undirected generate out/images/k3 --class 3 --out drawings",
+        _generate_arguments,
+        _generate,
+    ),
+    Command(
+        ("complete",),
+        "Fill in the hidden part of a picture.",
+        "undirected complete out/images/k3 photo.png --hide bottom",
+        _complete_arguments,
+        _complete,
+    ),
+]

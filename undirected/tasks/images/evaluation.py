@@ -1,0 +1,102 @@
+"""Evaluation: a saved network on test images, and whether what it draws is recognised by another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning
+import torch
+from torch import Tensor
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
+
+from undirected.errors import FileError
+from undirected.files import load as load_network
+from undirected.network import UNN
+from undirected.tasks.images.batches import Batch, Pieces
+from undirected.tasks.images.data import load
+from undirected.tasks.images.model import draw, read
+from undirected.tasks.images.run import MODEL, SETTINGS, read_settings, test
+
+ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a network did on test images."""
+
+    data: str
+    classes: tuple[str, ...]
+    iterations: int
+    count: int
+    accuracy: float
+    confusion: Tensor
+
+
+def open_model(model: Path) -> tuple[UNN, int, str | None]:
+    """A network from a file or a run's folder, with the iterations and the data of its run if they are known."""
+    path = model / MODEL if model.is_dir() else model
+    if not path.is_file():
+        raise FileError(f"{model}: no network there. Give a .safetensors file, or the folder of a run that is done.")
+    net = load_network(path)
+    if set(net.variables) != {"x", "h1", "h2", "y"}:
+        raise FileError(f"{path}: a network of {', '.join(net.variables)}, not one for images (x, h1, h2, y).")
+    if (path.parent / SETTINGS).is_file():
+        settings = read_settings(path.parent)
+        return net.eval(), settings.iterations, settings.data
+    return net.eval(), ITERATIONS, None
+
+
+def evaluate(
+    model: Path,
+    data: str | None = None,
+    iterations: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "32",
+) -> Evaluation:
+    """Accuracy and confusion matrix on the test images."""
+    net, own, trained_on = open_model(model)
+    images = load(data or trained_on or "digits")
+    if net.variables["x"].shape[-1] != images.side:
+        raise FileError(
+            f"{model}: reads images of side {net.variables['x'].shape[-1]}, {images.name} has {images.side}."
+        )
+    tester = Tester(net, len(images.classes), iterations or own, seed)
+    test(tester, Pieces(images.test), device, precision)
+    found = tester.found
+    count = len(images.test)
+    return Evaluation(
+        images.name, images.classes, tester.iterations, count, float(found["accuracy"]), found["confusion"]
+    )
+
+
+class Tester(lightning.LightningModule):
+    """Reads every test image once."""
+
+    def __init__(self, net: UNN, classes: int, iterations: int, seed: int) -> None:
+        super().__init__()
+        self.net, self.iterations, self.seed = net, iterations, seed
+        self.metrics = MetricCollection(
+            {"accuracy": MulticlassAccuracy(classes, average="micro"), "confusion": MulticlassConfusionMatrix(classes)}
+        )
+        self.found: dict[str, Tensor] = {}
+
+    def on_test_start(self) -> None:
+        torch.manual_seed(self.seed)
+
+    def test_step(self, batch: Batch, index: int) -> None:
+        images, _, labels = batch
+        self.metrics.update(read(self.net, images, self.iterations).preactivation["y"], labels)
+
+    def on_test_epoch_end(self) -> None:
+        self.found = {name: value.cpu() for name, value in self.metrics.compute().items()}
+
+
+@torch.no_grad()
+def recognised(net: UNN, judge: UNN, iterations: int) -> Tensor:
+    """For each class: does another network, reading once, see that class in this network's drawing of it?"""
+    classes = torch.arange(int(net.variables["y"].shape[0]))
+    drawings = draw(net, classes, iterations)["x"]
+    return read(judge, drawings, 1)["y"].argmax(1) == classes

@@ -1,0 +1,176 @@
+"""Use: classify pictures, draw classes, fill in what is hidden."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from undirected.errors import QueryError
+from undirected.network import UNN
+from undirected.solution import Solution
+from undirected.tasks.images.data import FASHION
+from undirected.tasks.images.evaluation import open_model
+from undirected.tasks.images.model import draw, read
+from undirected.tasks.images.picture import open_mask, open_picture, write_picture
+from undirected.variable import Partial
+
+#: Around from what is known of the image, up to the class and back to the image.
+COMPLETE = "h1 h2 y h2 h1 x"
+COMPLETE_GIVEN_CLASS = "h1 h2 h1 x"
+SIDES = ("top", "bottom", "left", "right")
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a picture was taken for."""
+
+    picture: Path
+    name: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A picture that was filled in, and what it was taken for."""
+
+    path: Path
+    name: str
+    probability: float
+
+
+class Session:
+    """A network on a device in a precision, ready to be asked."""
+
+    def __init__(self, model: Path, seed: int, device: str, precision: str) -> None:
+        torch.manual_seed(seed)
+        net, self.iterations, data = open_model(model)
+        self.device = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+        if device == "gpu" and self.device.type == "cpu":
+            raise QueryError("--device gpu: there is no GPU here. Use cpu or auto.")
+        dtypes = {"32": torch.float32, "64": torch.float64, "bf16-mixed": torch.float32}
+        if precision not in dtypes:
+            raise QueryError(f"--precision {precision}: is none of {', '.join(dtypes)}.")
+        self.dtype = dtypes[precision]
+        self.mixed = precision == "bf16-mixed"
+        self.net: UNN = net.to(self.device, self.dtype)
+        self.side = int(net.variables["x"].shape[-1])
+        count = int(net.variables["y"].shape[0])
+        self.names = FASHION.classes if data == FASHION.name else tuple(map(str, range(count)))
+
+    def __enter__(self) -> Session:
+        autocast: AbstractContextManager = nullcontext()
+        if self.mixed:
+            autocast = torch.autocast(self.device.type, torch.bfloat16)
+        self._entered = (torch.no_grad(), autocast)
+        for one in self._entered:
+            one.__enter__()
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        for one in reversed(self._entered):
+            one.__exit__(*reason)
+
+    def picture(self, path: Path) -> Tensor:
+        return open_picture(path, self.side).to(self.device, self.dtype)
+
+    def label(self, label: int) -> Tensor:
+        if not 0 <= label < len(self.names):
+            raise QueryError(f"--class {label}: the network knows the classes 0 to {len(self.names) - 1}.")
+        return torch.tensor([label], device=self.device)
+
+
+def classify(
+    model: Path,
+    pictures: list[Path],
+    iterations: int | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "32",
+    out: Path | None = None,
+) -> list[Label]:
+    """What is on each picture. With `out`, the pictures as the network sees them are written there."""
+    with Session(model, seed, device, precision) as session:
+        images = torch.cat([session.picture(path) for path in pictures])
+        found = read(session.net, images, iterations or session.iterations)["y"].float().cpu()
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        for path, image in zip(pictures, images, strict=True):
+            write_picture(image.float(), Path(out) / f"{path.stem}.png")
+    labels = []
+    for path, row in zip(pictures, found, strict=True):
+        shares = dict(zip(session.names, row.tolist(), strict=True))
+        name = max(shares, key=lambda key: shares[key])
+        labels.append(Label(path, name, shares[name], shares))
+    return labels
+
+
+def generate(
+    model: Path,
+    label: int | None = None,
+    iterations: int | None = None,
+    out: Path | str = "out/images/generated",
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "32",
+) -> list[Path]:
+    """A prototype of a class, or of all, as PNG files."""
+    with Session(model, seed, device, precision) as session:
+        classes = torch.arange(len(session.names), device=session.device) if label is None else session.label(label)
+        drawings = draw(session.net, classes, iterations or session.iterations)["x"].float()
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"class-{number}.png" for number in classes.tolist()]
+    for path, drawing in zip(paths, drawings, strict=True):
+        write_picture(drawing, path)
+    return paths
+
+
+def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, iterations: int) -> Solution:
+    """The images with their hidden pixels found, and the class too unless labels give it."""
+    observe: dict[str, Tensor | Partial] = {"x": Partial(images, known=~hidden)}
+    if labels is None:
+        return net(observe=observe, want=["x", "y"], order=COMPLETE, iterations=iterations)
+    return net(observe={**observe, "y": labels}, want="x", order=COMPLETE_GIVEN_CLASS, iterations=iterations)
+
+
+def hidden_half(side: int, which: str) -> Tensor:
+    """A mask of the top, bottom, left or right half."""
+    mask = torch.zeros(side, side, dtype=torch.bool)
+    half = side // 2
+    rows = {"top": slice(half), "bottom": slice(half, None)}.get(which, slice(None))
+    columns = {"left": slice(half), "right": slice(half, None)}.get(which, slice(None))
+    mask[rows, columns] = True
+    return mask
+
+
+def complete(
+    model: Path,
+    picture: Path,
+    hide: str = "bottom",
+    label: int | None = None,
+    iterations: int = 10,
+    out: Path | str = "out/images/completed",
+    seed: int = 0,
+    device: str = "cpu",
+    precision: str = "32",
+) -> Completion:
+    """Hide a part of a picture and fill it in; the class, if given, guides it."""
+    with Session(model, seed, device, precision) as session:
+        image = session.picture(picture)
+        mask = hidden_half(session.side, hide) if hide in SIDES else open_mask(Path(hide), session.side)
+        if not mask.any():
+            raise QueryError(f"--hide {hide}: hides nothing.")
+        labels = None if label is None else session.label(label)
+        found = fill_in(session.net, image, mask.to(session.device), labels, iterations)
+        shares = found["y"][0].float()
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{picture.stem}-completed.png"
+    write_picture(found["x"][0].float(), path)
+    number = int(shares.argmax())
+    return Completion(path, session.names[number], float(shares[number]))
