@@ -99,6 +99,9 @@ def test_copies_and_states_keep_the_bound(double, tmp_path):
     other = make()
     other.load_state_dict(torch.load(tmp_path / "state.pt"))
     torch.testing.assert_close(other(observe={"a": x}, want="b", iterations=2)["b"], expected, rtol=1e-6, atol=1e-9)
+    un.save(net, tmp_path / "net.safetensors")
+    loaded = un.load(tmp_path / "net.safetensors")
+    torch.testing.assert_close(loaded(observe={"a": x}, want="b", iterations=2)["b"], expected, rtol=1e-6, atol=1e-9)
     copied = copy.deepcopy(net)
     with torch.no_grad():
         copied.factors["a-b"].factor.weight.mul_(3)

@@ -20,6 +20,7 @@ from undirected.factors import Directed, Energy, Factor, Tied
 from undirected.graph import Graph
 from undirected.network import UNN
 from undirected.regularizers import Regularizer
+from undirected.spectral import Spectral, spectral
 from undirected.variable import Variable
 
 FORMAT = 1
@@ -166,6 +167,8 @@ def _factor(factor: Factor, net: Graph) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": factor.name, "variables": list(factor.variables)}
     if factor.original is not factor:
         return {**entry, "tied": next(name for name, other in net.factors.items() if other is factor.original)}
+    if isinstance(factor, Spectral):
+        return {**entry, "spectral": factor.below, "factor": _factor(factor.factor, net)}
     if isinstance(factor, (Directed, Energy)):
         return {**entry, "given": type(factor).__name__}
     found = settings(factor)
@@ -196,6 +199,8 @@ def _declared_factor(
     name = entry["name"]
     if "tied" in entry:
         return made[entry["tied"]].tied(*entry["variables"], name=name)
+    if "spectral" in entry:
+        return spectral(_declared_factor(entry["factor"], known, given, made), entry["spectral"])
     if "given" in entry:
         if name not in given:
             raise FileError(
