@@ -23,7 +23,7 @@ from undirected.regularizers import (
     SoftThreshold,
     Tanh,
 )
-from undirected.simplex import Entmax15, Softmax, Sparsemax
+from undirected.simplex import CausalSoftmax, Entmax15, Softmax, Sparsemax
 from undirected.spectral import spectral
 from undirected.variable import Partial, Variable
 
@@ -46,6 +46,7 @@ _LATER = {
 __all__ = [
     "UNN",
     "BudgetedChoice",
+    "CausalSoftmax",
     "Conv1d",
     "Conv2d",
     "Conv3d",

@@ -48,5 +48,5 @@ def mixture(
     hidden = Tanh() if hidden is None else hidden
     layers = [Variable(f"h{i}", (size,), hidden) for i, size in enumerate(sizes[:-1], 1)]
     layers.append(Variable("y", (sizes[-1],), Softmax() if y is None else y))
-    x = Variable("x", inputs, Identity(), bias=False)  # type: ignore[arg-type]
+    x = Variable("x", inputs, Identity(), bias=False)
     return UNN(x, *layers, Directed(module, "x", "h1"), *(Linear(a.name, b.name) for a, b in pairwise(layers)))
