@@ -99,3 +99,18 @@ def test_message_is_the_derivative_of_the_score(double):  # from autograd
 def test_a_broken_chain_is_an_error(chain):
     with pytest.raises(un.errors.DeclarationError, match="shapes and modules in turn"):
         un.models.distances(*chain)
+
+
+def test_the_forward_sweep_needs_no_descent():  # from the energy: linear in each output, and y is absent at first
+    f, g = f_and_g()
+    net = un.models.distances(3, f, 4, g, 2)
+    first, second, third, fourth = net.plan(observe=["x"], order="h1 y", iterations=2).updates
+    assert (first.variable, first.extra, first.skipped) == ("h1", (), ("h1-y",))
+    assert (second.variable, second.extra) == ("y", ())
+    assert [message.factor for message in third.extra] == ["h1-y"]
+    assert fourth.extra == ()
+
+
+def test_linear_variables_of_an_energy_must_be_its_own():
+    with pytest.raises(un.errors.DeclarationError, match="linear names an unknown variable 'z'"):
+        un.Energy(lambda x: x.sum(1), "x", linear="z")

@@ -1,5 +1,6 @@
 """Implicit layers against closed forms."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,3 +109,17 @@ def test_images(double):  # shapes of any rank, from the closed form of shrinkag
     net = un.models.implicit(lambda h: 0.5 * h.flatten(1).square().sum(1), (1, 3, 4), steps=30)
     x = torch.randn(2, 1, 3, 4)
     torch.testing.assert_close(net(observe={"x": x}, want="h")["h"], x / 2, atol=1e-6, rtol=0)
+
+
+def test_energy_is_the_sum_that_is_written(double):  # from the definition, term by term
+    net = un.models.implicit(Smoothness(1.5), 4, outputs=2)
+    x, h, y = torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 2)
+    expected = 0.5 * (x.square().sum(1) + h.square().sum(1) + y.square().sum(1)) - (x * h).sum(1)
+    expected = expected + Smoothness(1.5)(h) - (y * (h @ net.factors["h-y"].weight.T + net.bias_y)).sum(1)
+    torch.testing.assert_close(net.energy({"x": x, "h": h, "y": y}), expected)
+    assert list(net.factors) == ["x-h", "energy-h", "h-y"]  # no factor has a variable's name
+
+
+def test_a_factor_may_not_have_a_variables_name():  # the energy's terms are known by name
+    with pytest.raises(un.errors.DeclarationError, match="there is a variable 'h' already"):
+        un.UNN(un.Variable("h", (2,)), un.Energy(Smoothness(1.0), "h", name="h"))
