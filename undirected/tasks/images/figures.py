@@ -62,7 +62,9 @@ def energy(net: UNN, images: Images, iterations: int, path: Path) -> None:
         assert trace is not None
         steps = trace.steps[-len(trace.energy) :]  # the energy is known once every variable has a value
         for number, course in enumerate(trace.energy.T):
-            axis.plot(course, marker=".", linewidth=1.2, color=COLOURS[number], label=images.classes[number])
+            axis.plot(
+                course.cpu().numpy(), marker=".", linewidth=1.2, color=COLOURS[number], label=images.classes[number]
+            )
         axis.set_title(f"{title}, k = {iterations}", fontsize=10)
         ticks = [f"{step.variable}\n{step.iteration}" for step in steps]
         every = max(len(ticks) // 12, 1)
@@ -96,7 +98,7 @@ def confusion(matrix: Tensor, classes: Sequence[str], path: Path) -> None:
     wrong.fill_diagonal_(0)
     figure = Figure(figsize=(5.6, 5.2), layout="constrained")
     axis = figure.subplots()
-    axis.imshow(wrong, cmap="Oranges", vmin=0, vmax=max(float(wrong.max()), 1))
+    axis.imshow(wrong.numpy(), cmap="Oranges", vmin=0, vmax=max(1.6 * float(wrong.max()), 1))
     for row, column in matrix.nonzero().tolist():
         weight = "bold" if row == column else "normal"
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": DARK, "fontweight": weight}
@@ -125,7 +127,7 @@ def _grid(rows: Sequence[Tensor], path: Path, names: Sequence[str], titles: Sequ
     axes: Any = figure.subplots(len(rows), columns, squeeze=False)
     for line, row, name in zip(axes, rows, names, strict=True):
         for axis, image in zip(line, row, strict=True):
-            axis.imshow(image.cpu(), cmap="gray_r", vmin=-1, vmax=1)
+            axis.imshow(image.cpu().numpy(), cmap="gray_r", vmin=-1, vmax=1)
             axis.set_xticks([])
             axis.set_yticks([])
             axis.spines[:].set_color(PALE)

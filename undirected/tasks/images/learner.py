@@ -35,7 +35,8 @@ class Learner(lightning.LightningModule):
     def logits(self, images: Tensor) -> tuple[Tensor, Any]:
         if isinstance(self.net, UNN):
             warming = self.training and self.current_epoch < self.settings.warmup
-            reading = read(self.net, images, 1 if warming else self.settings.iterations, self.settings.init)
+            iterations = 1 if warming and self.global_step % 4 else self.settings.iterations
+            reading = read(self.net, images, iterations, self.settings.init)
             return reading.preactivation["y"], reading
         return self.net(images), None
 

@@ -19,7 +19,7 @@ class Settings:
         init: where the class starts when an image is read.
         tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
         epochs: how often the training images are gone through.
-        warmup: epochs at the beginning in which images are read with one iteration only, which is much faster.
+        warmup: epochs at the beginning in which three of four batches are read with one iteration, to save time.
         batch: images per step, over all processes.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: of AdamW.

@@ -1,0 +1,167 @@
+"""Run: what is stopped and resumed must end as what ran through, bit for bit."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+
+import undirected as un
+from tests.tasks.images.conftest import SMALL
+from undirected.errors import FileError, QueryError
+from undirected.tasks.images.learner import Learner, parameters
+from undirected.tasks.images.model import network, read
+from undirected.tasks.images.run import read_settings, train
+from undirected.tasks.images.settings import Settings
+
+# Dropout, shifts, both losses and several iterations: all that could differ after a restart.
+FULL = replace(SMALL, iterations=2, epochs=3, dropout=0.2, shift=1, checkpoint_every=7, seed=5)
+
+
+def command(settings, out, *more):
+    flags = [f"--{name}={value}" for name, value in settings.as_dict().items()]
+    return [sys.executable, "-m", "undirected", "train", "images", *flags, f"--out={out}", "--quiet", *more]
+
+
+def start(settings, out, *more):
+    return subprocess.Popen(command(settings, out, *more), stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(out, pattern, process):
+    for _ in range(2000):
+        if list(out.glob(pattern)):
+            return
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    raise AssertionError(f"no {pattern} in time")
+
+
+def same(a, b):
+    one, other = a.state_dict(), b.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_run_leaves_all_that_is_worth_keeping(trained):
+    out = trained.folder
+    assert Settings(**yaml.safe_load((out / "settings.yaml").read_text())) == SMALL
+    result = json.loads((out / "result.json").read_text())
+    assert result == trained.result
+    assert (out / "metrics.csv").read_text().splitlines()[0].split(",") == [
+        "accuracy",
+        "drawing_loss",
+        "epoch",
+        "loss",
+        "step",
+        "val_accuracy",
+        "val_loss",
+    ]
+    assert list((out / "tensorboard").glob("events*"))
+    # The saved network is the one that was tested: its accuracy, counted again.
+    net = un.load(out / "model.safetensors").eval()
+    test = trained.images.test
+    right = (read(net, test.images, 1)["y"].argmax(1) == test.labels).float().mean()
+    assert right == pytest.approx(result["test_accuracy"])
+    assert right > 0.6
+
+
+def test_the_best_epoch_is_chosen_on_the_validation_images(trained):
+    rows = [line.split(",") for line in (trained.folder / "metrics.csv").read_text().splitlines()]
+    scores = [float(row[5]) for row in rows[1:] if row[5]]
+    assert len(scores) == SMALL.epochs
+    assert max(scores) == pytest.approx(trained.result["val_accuracy"])
+    assert scores.index(max(scores)) + 1 == trained.result["best_epoch"]
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path):
+    once = train(replace(FULL, epochs=1), tmp_path / "a", progress=False)
+    again = train(replace(FULL, epochs=1), tmp_path / "b", progress=False)
+    other = train(replace(FULL, epochs=1, seed=6), tmp_path / "c", progress=False)
+    assert same(once.net, again.net)
+    assert not same(once.net, other.net)
+
+
+def test_a_run_killed_in_the_middle_of_an_epoch_resumes_exactly(tmp_path):
+    whole = train(FULL, tmp_path / "whole", progress=False)
+    assert whole.result["epochs"] == 3
+    process = start(FULL, tmp_path / "killed")
+    wait_for(tmp_path / "killed", "checkpoints/step-step=28*.ckpt", process)  # 18 steps an epoch: in the second
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed = train(FULL, tmp_path / "killed", resume=True, progress=False)
+    assert same(whole.net, resumed.net)
+    assert whole.result["test_accuracy"] == resumed.result["test_accuracy"]
+    assert len(list((tmp_path / "killed" / "logs").iterdir())) == 2
+    steps = [line.split(",")[4] for line in (tmp_path / "killed" / "metrics.csv").read_text().splitlines()[1:]]
+    assert steps == sorted(set(steps), key=int)
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_last_checkpoint(tmp_path):
+    whole = train(FULL, tmp_path / "whole", progress=False)
+    process = start(FULL, tmp_path / "stopped")
+    wait_for(tmp_path / "stopped", "checkpoints/step-step=2*.ckpt", process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
+    resumed = train(FULL, tmp_path / "stopped", resume=True, progress=False)
+    assert same(whole.net, resumed.net)
+
+
+@pytest.mark.slow
+def test_two_processes_do_what_one_does_with_the_same_whole_batch(tmp_path):
+    # Without dropout, whose masks each process draws for itself. Sums in another order differ in the last digits.
+    settings = replace(FULL, epochs=1, dropout=0.0, precision="64")
+    one = train(settings, tmp_path / "one", progress=False)
+    process = start(replace(settings, devices=2), tmp_path / "two")
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    two = un.load(tmp_path / "two" / "model.safetensors")
+    for name, weight in one.net.state_dict().items():
+        torch.testing.assert_close(two.state_dict()[name].double(), weight.double(), rtol=1e-4, atol=1e-6)
+    assert not same(one.net, network(8))
+
+
+def test_a_folder_holds_one_run(trained):
+    with pytest.raises(FileError, match="--resume"):
+        train(SMALL, trained.folder, progress=False)
+    with pytest.raises(FileError, match=r"other settings \(gamma\)"):
+        train(replace(SMALL, gamma=0.5), trained.folder, resume=True, progress=False)
+    again = train(SMALL, trained.folder, resume=True, progress=False)
+    assert same(again.net, trained.net)
+    assert read_settings(trained.folder) == SMALL
+
+
+def test_early_stopping(tmp_path):
+    settings = replace(SMALL, epochs=30, learning_rate=1e-9, patience=2)
+    assert train(settings, tmp_path, progress=False).result["epochs"] < 30
+
+
+def test_untied_networks_have_no_more_parameters(trained):
+    tied = parameters(Learner(SMALL, trained.images).net)
+    for iterations in (2, 5):
+        untied = Learner(replace(SMALL, iterations=iterations, tied=False, gamma=0.0), trained.images).net
+        assert 0.85 * tied < parameters(untied) <= tied
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"iterations": 0}, "iterations"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"batch": 5, "devices": 2}, "divide"),
+        ({"tied": False}, "untied"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, word):
+    with pytest.raises(QueryError, match=word):
+        Settings(**wrong)

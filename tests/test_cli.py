@@ -1,0 +1,71 @@
+"""The command line: what it says, what it returns."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from undirected.cli import main
+from undirected.tasks.images.commands import COMMANDS
+
+TINY = ["--epochs=1", "--batch=64", "--iterations=1", "--shift=0", "--quiet"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
+def test_every_command_has_help_with_an_example_and_the_common_flags(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.words, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "Example: undirected " + " ".join(command.words) in " ".join(text.split())
+    for flag in ("--json", "--seed", "--device", "--precision", "--out", "--config"):
+        assert flag in text
+
+
+def test_help_is_quick_to_import():
+    code = (
+        "import sys\nfrom undirected.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('lightning', 'matplotlib', 'sklearn', 'torchmetrics', 'pooch') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+    assert "undirected train images" in out
+
+
+def test_settings_come_from_a_file_and_flags_come_first(tmp_path, capsys):
+    file = tmp_path / "settings.yaml"
+    file.write_text(yaml.safe_dump({"gamma": 0.25, "batch": 32, "seed": 7}))
+    assert main(["train", "images", "--config", str(file), *TINY, "--json", f"--out={tmp_path / 'run'}"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert 0 <= result["test_accuracy"] <= 1
+    written = yaml.safe_load((tmp_path / "run" / "settings.yaml").read_text())
+    assert (written["gamma"], written["batch"], written["seed"]) == (0.25, 64, 7)
+    run = str(tmp_path / "run")
+    # The other commands take the run that this one left.
+    assert main(["eval", "images", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(result["test_accuracy"])
+    assert main(["generate", run, "--class", "3", "--out", str(tmp_path / "drawn")]) == 0
+    drawn = capsys.readouterr().out.strip()
+    assert drawn.endswith("class-3.png")
+    assert main(["classify", run, drawn, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["pictures"]
+    assert set(found["probabilities"]) == set("0123456789")
+    assert main(["complete", run, drawn, "--hide", "left", "--out", str(tmp_path / "done")]) == 0
+    assert "class-3-completed.png" in capsys.readouterr().out
+
+
+def test_failures_say_why_and_return_1(tmp_path, capsys):
+    assert main(["classify", str(tmp_path), "picture.png"]) == 1
+    assert "no network there" in capsys.readouterr().err
+    assert main(["train", "images", "--data", "nothing", f"--out={tmp_path / 'a'}", "--json"]) == 1
+    assert "digits, mnist, fashion-mnist" in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize("wrong", [[], ["fly"], ["train"], ["train", "images", "--epochs", "many"]])
+def test_wrong_calls_return_2(wrong):
+    with pytest.raises(SystemExit) as stop:
+        main(wrong)
+    assert stop.value.code == 2
