@@ -307,9 +307,8 @@ def main() -> None:
             "| --- | --- | --- | ---: | ---: | ---: | ---: |",
             *(row for row, _ in rows),
             "",
-            "Without gradients, the checks that inputs and results are finite, which the twins do not make, weigh most in the "
-            "models with little else to do. A descent that searches for its step sizes evaluates the function five times "
-            "per step, which one without search does not.",
+            "The models check that inputs and results are finite, which the twins do not: it shows without gradients. "
+            "A descent that searches evaluates the function at four sizes of each step, besides its gradient.",
             "",
             "## More iterations",
             "",
