@@ -18,7 +18,6 @@ from undirected.graph import Graph
 from undirected.regularizers import total
 from undirected.solve import run
 from undirected.sweep import Left, Map, Route, Values
-from undirected.trace import ROUNDING
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from undirected.evidence import Evidence
     from undirected.operation import Set
     from undirected.solve import Watcher
+
+
+GROWTH = 2.0  # how much the error may grow in a sweep from an extrapolated point
 
 
 class Swept(Course):
@@ -49,7 +51,9 @@ class Swept(Course):
         self.map: Map | None = None
         self.start: tuple[Values, Values] = start or ({}, {})  # the next sweep's values and pre-activations
         self.started: Values = {}  # the last one's
-        self.lowest: Tensor | None = None  # the energy of what was accepted
+        self.lowest: Tensor | None = None  # the lowest energy so far
+        self.size: Tensor | None = None  # of the error of what was accepted
+        self.jumped: Tensor | None = None  # which examples start where no sweep has been
 
     def sweep(self, iteration: int) -> Mapping[str, Tensor]:
         if not self.start[0] and iteration == 1:
@@ -93,27 +97,25 @@ class Swept(Course):
 
     def _accept(self, step: Map, left: Left, t: Values, started: Values, anderson: Anderson) -> None:
         """Take the sweep where it lowered the energy, go back where it did not, and choose where the next begins."""
-        with torch.no_grad():
-            energy, size = step.energy(replace(left, preactivations=t))
-            for name, slope in (self.nudge or {}).items():
-                energy = energy + total(slope * left.values[name])
-            slack = ROUNDING * torch.finfo(energy.dtype).eps * (1 + size)
-            worse = ~(energy <= self.lowest + slack) if self.lowest is not None else torch.zeros_like(energy).bool()
-            any_worse = bool(worse.any())
+        state = step.sweep.state
+        batch = self.evidence.batch
+        error = torch.cat(
+            [(left.values[name] - started[name]).reshape(batch, -1) for name in state] or [torch.zeros(batch, 1)], 1
+        )
+        worse, energy, size = self._judge(step, replace(left, preactivations=t), error)
+        any_worse = bool(worse.any())
         if any_worse:
             values = {name: _where(worse, self.values[name], x) for name, x in left.values.items()}
             t_kept = {name: _where(worse, self.preactivations[name], each) for name, each in t.items()}
             before = {name: _where(worse, self.started.get(name, x), x) for name, x in started.items()}
-            energy = torch.where(worse, self.lowest, energy)  # type: ignore[arg-type]
         else:
             values, t_kept, before = left.values, t, started
-        state = step.sweep.state
-        self.values, self.preactivations, self.started, self.lowest = values, t_kept, before, energy
-        self.start = values, t_kept
+        self.values, self.preactivations, self.started = values, t_kept, before
+        self.lowest, self.size = energy, size
+        self.start, self.jumped = (values, t_kept), ~worse
         if not state:
             return
-        image = torch.cat([t[name].reshape(len(worse), -1) for name in state], 1)
-        error = torch.cat([(left.values[name] - started[name]).reshape(len(worse), -1) for name in state], 1)
+        image = torch.cat([t[name].reshape(batch, -1) for name in state], 1)
         if any_worse:
             image, error = torch.nan_to_num(image), torch.nan_to_num(error)
         proposal = anderson(image, error)
@@ -129,11 +131,31 @@ class Swept(Course):
             next_values[name] = _where(worse, values[name], x_next) if any_worse else x_next
         self.start = next_values, next_t
 
+    @torch.no_grad()
+    def _judge(self, step: Map, left: Left, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which extrapolated sweeps to take back; the energy and the size of the error of what is kept.
+
+        Where the energy rose, they are taken back. Near the end it no longer shows whether a point is better: there
+        the error must not grow much.
+        """
+        energy, terms = step.energy(left)
+        for name, slope in (self.nudge or {}).items():
+            energy = energy + total(slope * left.values[name])
+        size = error.norm(dim=1)
+        if self.lowest is None or self.size is None or self.jumped is None:
+            return torch.zeros_like(size, dtype=torch.bool), energy, size
+        slack = torch.finfo(error.dtype).eps * (1 + terms)
+        worse = self.jumped & ~((energy <= self.lowest + slack) & (size <= GROWTH * self.size))
+        kept = torch.where(worse, self.lowest, torch.minimum(energy, self.lowest))
+        return worse, kept, torch.where(worse, self.size, size)
+
     def rows(self, index: Tensor) -> None:
         super().rows(index)
         self.start = _rows(self.start[0], index), _rows(self.start[1], index)
         self.started = _rows(self.started, index)
         self.lowest = None if self.lowest is None else self.lowest[index]
+        self.size = None if self.size is None else self.size[index]
+        self.jumped = None if self.jumped is None else self.jumped[index]
         self.nudge = None if self.nudge is None else _rows(self.nudge, index)
         if self.anderson is not None:
             self.anderson.rows(index)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from undirected.anderson import Anderson
 from undirected.errors import Diverged, NotConverged
+from undirected.minres import minres
+from undirected.sweep import preactivation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,18 +46,14 @@ def solve_adjoint(
     """`u` by variable of the sweep's state, for the loss's slopes by what the sweep found."""
     names = list(start)
     if not names:
-        report.iterations, report.residual = 0, torch.zeros(step.evidence.batch)
-        report.converged = torch.ones(step.evidence.batch, dtype=torch.bool)
         return {}
-    pairs = [(x, s) for x, s in zip(found, slopes, strict=True) if x.requires_grad]
-    v = _pulled([x for x, _ in pairs], [s for _, s in pairs], start)
+    v = _rows_by(start, found, slopes)
     shapes = {name: x.shape for name, x in start.items()}
     widths = [x[0].numel() for x in start.values()]
     ends = [left.values[name] for name in names if left.values[name].requires_grad]
 
     def parts(flat: Tensor) -> Values:
-        split = flat.split(widths, 1)
-        return {name: part.reshape(shapes[name]) for name, part in zip(names, split, strict=True)}
+        return _split(flat, shapes)
 
     def transposed(u: Tensor) -> Tensor:
         each = parts(u)
@@ -80,6 +79,81 @@ def solve_adjoint(
     report.iterations, report.residual, report.converged = steps, lowest, lowest <= gradient.residual
     _tell(gradient, report)
     return parts(best)
+
+
+def solve_hessian(
+    gradient: Implicit,
+    step: Map,
+    left: Left,
+    slopes: Values,
+    observed: Values,
+    weights: Sequence[Tensor],
+    report: Adjoint,
+) -> list[Tensor | None]:
+    """What the equilibrium adds to the gradient by what is observed, then by the weights; `slopes` are by its values.
+
+    With `x = activation(t)`, D its derivative and M that of the pre-activations z by x, both symmetric, the gradient is
+    `w dz/dtheta` where `w = D q` and `(D - D M D) q = D v`: D times the energy's Hessian times D.
+    """
+    graph, evidence = step.graph, replace(step.evidence, values=observed)
+    activations = step.activations()
+    names = list(left.values)
+    with torch.enable_grad():
+        x = {name: left.values[name].detach().requires_grad_() for name in names}
+        t = {name: left.preactivations[name].detach().requires_grad_() for name in names}
+        active = [activations[name](t[name]) for name in names]
+        every = {name: evidence.zeros(name) for name in graph.variables} | evidence.start | observed
+        for name in names:
+            known = evidence.known.get(name)
+            every[name] = x[name] if known is None else torch.where(known, observed[name], x[name])
+        z = [preactivation(graph, name, every, evidence) for name in names]
+    shapes = {name: each.shape for name, each in x.items()}
+    linked = [i for i, each in enumerate(z) if each.requires_grad]
+
+    def by_activation(u: Tensor) -> Tensor:
+        return _pulled(active, list(_split(u, shapes).values()), t)
+
+    def by_couplings(u: Tensor) -> Tensor:
+        each = list(_split(u, shapes).values())
+        return _pulled([z[i] for i in linked], [each[i] for i in linked], x)
+
+    v = torch.cat([slopes.get(name, torch.zeros_like(x[name])).reshape(len(x[name]), -1) for name in names], 1)
+    _check_finite(v, names, [each[0].numel() for each in x.values()], "the loss's gradient")
+
+    def hessian(q: Tensor) -> Tensor:
+        scaled = by_activation(q)
+        return scaled - by_activation(by_couplings(scaled))
+
+    q, residual, steps = minres(hessian, by_activation(v), gradient.residual, gradient.max_iterations)
+    report.iterations, report.residual, report.converged = steps, residual, residual <= gradient.residual
+    _tell(gradient, report)
+    w = list(_split(by_activation(q), shapes).values())
+    return pull(z, w, [*observed.values(), *weights])
+
+
+def pull(ends: Sequence[Tensor], slopes: Sequence[Tensor], by: Sequence[Tensor]) -> list[Tensor | None]:
+    """The gradient by some tensors, for slopes by others that were computed from them; None where there is none."""
+    pairs = [(x, s) for x, s in zip(ends, slopes, strict=True) if x.requires_grad]
+    wanted = [tensor for tensor in by if tensor.requires_grad]
+    if not pairs or not wanted:
+        return [None] * len(by)
+    grads = iter(torch.autograd.grad([x for x, _ in pairs], wanted, [s for _, s in pairs], allow_unused=True))
+    return [next(grads) if tensor.requires_grad else None for tensor in by]
+
+
+def slopes_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor]) -> Values:
+    """The loss's slopes by what a sweep starts from, for those by what it found."""
+    return _split(_rows_by(start, found, slopes), {name: x.shape for name, x in start.items()}) if start else {}
+
+
+def _rows_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor]) -> Tensor:
+    pairs = [(x, s) for x, s in zip(found, slopes, strict=True) if x.requires_grad]
+    return _pulled([x for x, _ in pairs], [s for _, s in pairs], start)
+
+
+def _split(rows: Tensor, shapes: Mapping[str, torch.Size]) -> Values:
+    parts = rows.split([shape[1:].numel() for shape in shapes.values()], 1)
+    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
 
 
 def _pulled(ends: Sequence[Tensor], slopes: Sequence[Tensor], start: Values) -> Tensor:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+RIDGE = 10  # what is added to the normalised system, in units of the last place
+
+
 class Anderson:
     """The last `depth` differences of images and of errors, and what follows from them."""
 
@@ -39,10 +42,11 @@ class Anderson:
         assert self.gram is not None
         with torch.no_grad():
             right = torch.stack([(each * error).sum(1) for each in self.errors], 1).double()
-            size = self.gram.diagonal(dim1=1, dim2=2).sum(1)
-            ridge = 10 * torch.finfo(error.dtype).eps * size + torch.finfo(torch.float64).tiny
-            matrix = self.gram + ridge[:, None, None] * torch.eye(len(self.errors), device=error.device).double()
-            gamma = torch.linalg.solve_ex(matrix, right)[0].nan_to_num(0.0, 0.0, 0.0).to(error.dtype)
+            size = self.gram.diagonal(dim1=1, dim2=2).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
+            ridge = RIDGE * torch.finfo(error.dtype).eps * torch.eye(len(self.errors), device=error.device).double()
+            matrix = self.gram / size[:, :, None] / size[:, None, :] + ridge
+            gamma = torch.linalg.solve_ex(matrix, right / size)[0] / size
+            gamma = gamma.nan_to_num(0.0, 0.0, 0.0).to(error.dtype)
         for j, each in enumerate(self.images):
             image = torch.addcmul(image, gamma[:, j, None], each, value=-1)
         return image

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from undirected.adjoint import Adjoint, solve_adjoint
+from undirected.adjoint import Adjoint, pull, slopes_by, solve_adjoint, solve_hessian
 from undirected.equilibrium import Tolerance
 from undirected.errors import QueryError
 from undirected.graph import Graph
@@ -21,6 +21,8 @@ from undirected.propagation import propagate
 from undirected.sweep import Left, Map, Route, Values
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from undirected.evidence import Evidence
 
 
@@ -156,8 +158,9 @@ def attach(
         weights = [p for p in graph.parameters() if p.requires_grad]
         if isinstance(gradient, Implicit):
             given = [tensor for tensor in step.held() if tensor is not None]
+            observed = list(evidence.values.values())
             job: object = (gradient, step, values, preactivations, names, report, len(given))
-            found = _Implicit.apply(job, *given, *weights)
+            found = _Implicit.apply(job, *given, *observed, *weights)
         else:
             given = list(evidence.values.values())
             job = (gradient, graph, route, evidence, values, preactivations, names, report, len(given))
@@ -193,8 +196,10 @@ class _Implicit(torch.autograd.Function):
                 with torch.no_grad():
                     exact = step(values, preactivations, held=held)
                 left = _moved(left, exact)
+        observed = len(step.evidence.values)
         ctx.job, ctx.start, ctx.left = job, start, left
-        ctx.inputs = [*(tensor for tensor in held if tensor is not None), *tensors[count:]]
+        ctx.held = [tensor for tensor in held if tensor is not None]
+        ctx.observed, ctx.weights = tensors[count : count + observed], list(tensors[count + observed :])
         found = [left.values[name] for name in names] + [left.preactivations[name] for name in names]
         return tuple(tensor.detach() for tensor in found)
 
@@ -203,18 +208,27 @@ class _Implicit(torch.autograd.Function):
     def backward(ctx, *slopes):
         gradient, step, _, _, names, report, _ = ctx.job
         found = [ctx.left.values[name] for name in names] + [ctx.left.preactivations[name] for name in names]
-        inner = solve_adjoint(gradient, step, ctx.start, ctx.left, found, slopes, report)
         every = list(slopes)
-        for name, slope in inner.items():
-            every[names.index(name)] = every[names.index(name)] + slope
-        wanted = [tensor for tensor in ctx.inputs if tensor.requires_grad]
-        pairs = [(x, s) for x, s in zip(found, every, strict=True) if x.requires_grad]
-        grads = iter(
-            torch.autograd.grad([x for x, _ in pairs], wanted, [s for _, s in pairs], allow_unused=True)
-            if wanted and pairs
-            else ()
-        )
-        return None, *(next(grads) if tensor.requires_grad else None for tensor in ctx.inputs)
+        added: list[Tensor | None] = [None] * (len(ctx.observed) + len(ctx.weights))
+        if gradient.method == "minres":
+            observed = {
+                name: x.detach().requires_grad_(x.requires_grad)
+                for name, x in zip(step.evidence.values, ctx.observed, strict=True)
+            }
+            inner = slopes_by(ctx.start, found, slopes)
+            added = solve_hessian(gradient, step, ctx.left, inner, observed, ctx.weights, report)
+        else:
+            for name, slope in solve_adjoint(gradient, step, ctx.start, ctx.left, found, slopes, report).items():
+                every[names.index(name)] = every[names.index(name)] + slope
+        inputs = [*ctx.held, *ctx.weights]
+        direct = pull(found, every, inputs)
+        count, apart = len(ctx.held), len(ctx.observed)
+        weights = [_sum(a, b) for a, b in zip(direct[count:], added[apart:], strict=True)]
+        return None, *direct[:count], *added[:apart], *weights
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
 
 
 class _Propagated(torch.autograd.Function):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from undirected.acceleration import Swept
-from undirected.adjoint import Adjoint
+from undirected.adjoint import Adjoint, pull
 from undirected.equilibrium import settle
 from undirected.graph import Graph, sum_terms
 from undirected.regularizers import total
@@ -65,7 +65,7 @@ def propagate(
     apart = gradient.beta * (2 if gradient.centered else 1)
     with torch.enable_grad():
         slope = (largest * (energies[0] - energies[1]) / apart).sum()
-    grads = _grad([slope], wanted, [torch.ones_like(slope)])
+    grads = pull([slope], [torch.ones_like(slope)], wanted)
     added = iter([_sum(a, b) for a, b in zip(grads, direct, strict=True)])
     return [next(added) if x.requires_grad else None for x in (*observed.values(), *weights)]
 
@@ -81,7 +81,7 @@ def _through_preactivations(
         leaves = {name: x.detach().requires_grad_() for name, x in values.items()}
         every = _every(graph, evidence, leaves)
         found = [preactivation(graph, name, every, evidence) for name in names]
-    grads = _grad(found, [*leaves.values(), *wanted], [t_slopes[name] for name in names])
+    grads = pull(found, [t_slopes[name] for name in names], [*leaves.values(), *wanted])
     n = len(leaves)
     return grads[n:], {name: _sum(slopes[name], g) for name, g in zip(leaves, grads[:n], strict=True)}  # type: ignore[misc]
 
@@ -103,13 +103,6 @@ def _every(graph: Graph, evidence: Evidence, values: Values) -> Values:
     for name, x in values.items():
         every[name] = torch.where(evidence.known[name], evidence.values[name], x) if name in evidence.known else x
     return every
-
-
-def _grad(ends: list[Tensor], by: list[Tensor], slopes: list[Tensor]) -> list[Tensor | None]:
-    pairs = [(x, s) for x, s in zip(ends, slopes, strict=True) if x.requires_grad]
-    if not pairs or not by:
-        return [None] * len(by)
-    return list(torch.autograd.grad([x for x, _ in pairs], by, [s for _, s in pairs], allow_unused=True))
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -21,7 +21,7 @@ from undirected.orders import Order
 from undirected.orders import Sweep as Groups
 from undirected.plan import Plan, make
 from undirected.program import Given, Program, Registers, assemble, freed, operate
-from undirected.regularizers import total
+from undirected.regularizers import Elementwise
 from undirected.solve import activation, descent, extra_energy, load
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Map:
     def energy(self, left: Left) -> tuple[Tensor, Tensor]:
         """The energy of each example after a pass, but for what no pass changes, and its terms' sizes together.
 
-        Computes no new messages.
+        Computes no new messages, and adds up in float64.
         """
         graph, evidence = self.graph, self.evidence
         values, biased = left.values, {target for _, target, carries in self.sweep.scores.values() if carries}
@@ -235,12 +235,12 @@ class Map:
         for name, x in values.items():
             terms[name] = self._psi(name, x, left.preactivations[name])
             if name not in biased and (bias := graph.bias(name)) is not None:
-                terms[name] = terms[name] - total(bias * x)
+                terms[f"bias {name}"] = -_total(bias * x)
         every = {name: evidence.zeros(name) for name in graph.variables} | evidence.values | evidence.start | values
         for name, factor in graph.factors.items():
             if name not in self.sweep.scores:
                 if any(variable in values for variable in factor.variables):
-                    terms[name] = graph.factor_term(name, every, evidence)
+                    terms[f"factor {name}"] = graph.factor_term(name, every, evidence).double()
                 continue
             register, target, _ = self.sweep.scores[name]
             message = left.registers[register]
@@ -250,15 +250,23 @@ class Map:
                 inputs: list = [x if v == target else None for v in factor.variables]
                 masks = [evidence.masks[v] for v in factor.variables]
                 x = factor.shifted(inputs, masks)[factor.variables.index(target)]
-            terms[name] = -total(message * x)
+            terms[f"factor {name}"] = -_total(message * x)
         return sum_terms(terms), sum_terms({name: term.abs() for name, term in terms.items()})
 
     def _psi(self, name: str, x: Tensor, t: Tensor) -> Tensor:
         """`Psi(x) = <t, x> - Psi*(t)`, which is cheaper than by its definition."""
         evidence, mask = self.evidence, self.evidence.masks[name]
+        regularizer = self.graph.variables[name].regularizer
         if name in evidence.known or name in evidence.dropout:
-            return self.graph.psi(name, x, t, evidence)
-        return total(t * x, mask) - self.graph.variables[name].regularizer.conjugate(t, mask)
+            return self.graph.psi(name, x, t, evidence).double()
+        if isinstance(regularizer, Elementwise) and regularizer.scale == 1.0:
+            psi = t * x - regularizer.psi_star(t)
+            return _total(psi if mask is None else torch.where(mask, psi, 0))
+        return _total(t * x if mask is None else torch.where(mask, t * x, 0)) - regularizer.conjugate(t, mask).double()
+
+
+def _total(x: Tensor) -> Tensor:
+    return x.reshape(len(x), -1).sum(1, dtype=torch.float64)
 
 
 def _nudged(activate: Callable[[Tensor], Tensor], nudge: Tensor) -> Callable[[Tensor], Tensor]:
