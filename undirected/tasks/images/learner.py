@@ -34,7 +34,7 @@ class Learner(lightning.LightningModule):
 
     def logits(self, images: Tensor) -> tuple[Tensor, Any]:
         if isinstance(self.net, UNN):
-            warming = self.training and self.current_epoch < self.settings.warmup
+            warming = self.training and self.current_epoch < self.settings.warmup * self.settings.epochs
             iterations = 1 if warming and self.global_step % 4 else self.settings.iterations
             reading = read(self.net, images, iterations, self.settings.init)
             return reading.preactivation["y"], reading

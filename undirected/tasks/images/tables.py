@@ -53,11 +53,10 @@ class Table:
 
 
 def rows(name: str, epochs: int) -> list[Row]:
-    """The experiments of a table. With more than one iteration, most epochs read with one (see `Settings.warmup`)."""
+    """The experiments of a table."""
 
     def settings(iterations: int, gamma: float = 0.0, **more: Any) -> Settings:
-        warmup = epochs * 3 // 4 if iterations > 1 and more.get("tied", True) else 0
-        return Settings(iterations=iterations, gamma=gamma, epochs=epochs, warmup=warmup, **more)
+        return Settings(iterations=iterations, gamma=gamma, epochs=epochs, **more)
 
     if name == "images-accuracy":
         baseline = Row("convnet (gamma 0, k = 1)", settings(1))
