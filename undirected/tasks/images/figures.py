@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,15 @@ COLOURS = [f"C{number}" for number in range(10)]
 
 def of_run(trained: Trained) -> list[Path]:
     """The pictures of a training run, in its folder."""
-    net, out, iterations = trained.net, trained.folder, trained.settings.iterations
-    if not isinstance(net, UNN):
+    if not isinstance(trained.net, UNN):
         return []
+    net, out, iterations = copy.deepcopy(trained.net).float().cpu(), trained.folder, trained.settings.iterations
     paths = [out / f"{name}.png" for name in ("prototypes", "energy", "completion", "confusion")]
     prototypes({f"k = {iterations}": (net, iterations)}, trained.images.classes, paths[0])
     energy(net, trained.images, iterations, paths[1])
     completion(net, trained.images, paths[2])
     tester = Tester(net, len(trained.images.classes), iterations, trained.settings.seed)
-    test(tester, Pieces(trained.images.test), trained.settings.device, trained.settings.precision)
+    test(tester, Pieces(trained.images.test), trained.settings.device, "32")
     confusion(tester.found["confusion"], trained.images.classes, paths[3])
     return paths
 
