@@ -139,6 +139,16 @@ def test_a_folder_holds_one_run(trained):
     assert read_settings(trained.folder) == SMALL
 
 
+def test_a_run_can_start_from_a_network(trained, tmp_path):
+    settings = replace(SMALL, start=str(trained.folder), epochs=1, learning_rate=1e-12, weight_decay=0.0, seed=9)
+    more = train(settings, tmp_path / "more", progress=False)
+    for name, weight in trained.net.state_dict().items():
+        torch.testing.assert_close(more.net.state_dict()[name], weight)
+    un.save(network(28), tmp_path / "other.safetensors")
+    with pytest.raises(FileError, match="other shapes"):
+        Learner(replace(SMALL, start=str(tmp_path / "other.safetensors")), trained.images)
+
+
 def test_early_stopping(tmp_path):
     settings = replace(SMALL, epochs=30, learning_rate=1e-9, patience=2)
     assert train(settings, tmp_path, progress=False).result["epochs"] < 30

@@ -17,7 +17,8 @@ from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import draw, read
-from undirected.tasks.images.run import MODEL, SETTINGS, read_settings, test
+from undirected.tasks.images.run import SETTINGS, read_settings, test
+from undirected.tasks.images.settings import MODEL
 
 ITERATIONS = 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import lightning
@@ -10,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
+from undirected.errors import FileError
+from undirected.files import load as load_network
 from undirected.losses import fenchel_young
 from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Batches, Pieces, generator
 from undirected.tasks.images.data import Images
 from undirected.tasks.images.model import CHANNELS, READ, draw, drawing_loss, network, read
-from undirected.tasks.images.settings import Settings
+from undirected.tasks.images.settings import MODEL, Settings
 
 
 class Learner(lightning.LightningModule):
@@ -93,6 +96,15 @@ class Learner(lightning.LightningModule):
 def model(settings: Settings, images: Images) -> nn.Module:
     """The network, or with untied weights the widest unrolled one that has no more parameters than it."""
     net = network(images.side, len(images.classes), dropout=settings.dropout)
+    if settings.start:
+        path = Path(settings.start)
+        begun = load_network(path / MODEL if path.is_dir() else path)
+        try:
+            net.load_state_dict(begun.state_dict())
+        except RuntimeError:
+            raise FileError(
+                f"--start {path}: not a network for {images.name}: its weights have other shapes."
+            ) from None
     if settings.tied:
         return net
     most = parameters(net)

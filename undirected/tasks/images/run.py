@@ -26,9 +26,9 @@ from undirected.network import UNN
 from undirected.tasks.images.batches import Pieces
 from undirected.tasks.images.data import Images, load
 from undirected.tasks.images.learner import Learner, parameters
-from undirected.tasks.images.settings import Settings
+from undirected.tasks.images.settings import MODEL, Settings
 
-SETTINGS, RESULT, MODEL, METRICS = "settings.yaml", "result.json", "model.safetensors", "metrics.csv"
+SETTINGS, RESULT, METRICS = "settings.yaml", "result.json", "metrics.csv"
 
 
 class Clock(Callback):

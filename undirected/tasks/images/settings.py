@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from undirected.errors import QueryError
 
+MODEL = "model.safetensors"  #: the network in a run's folder
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -18,6 +20,7 @@ class Settings:
         gamma: the weight of drawing beside reading.
         init: where the class starts when an image is read.
         tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
+        start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
         epochs: how often the training images are gone through; 0: 60 times for digits, 20 for the others.
         warmup: the first share of the epochs, in which three of four batches are read with one iteration, to save time.
         batch: images per step, over all processes; 0: 64 for digits, 256 for the others.
@@ -39,6 +42,7 @@ class Settings:
     gamma: float = 0.1
     init: Literal["zeros", "random", "uniform"] = "zeros"
     tied: bool = True
+    start: str = ""
     epochs: int = 0
     warmup: float = 0.8
     batch: int = 0
@@ -74,6 +78,8 @@ class Settings:
             raise QueryError(f"a batch of {self.batch} does not divide among {self.devices} devices.")
         if not self.tied and self.gamma:
             raise QueryError("untied weights have only one direction: gamma must be 0.")
+        if not self.tied and self.start:
+            raise QueryError("untied weights cannot start from a network's: leave start out.")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
