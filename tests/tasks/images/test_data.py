@@ -81,6 +81,7 @@ def test_unpacked_fashion_files_must_have_its_class_counts(folder):
     labels = np.repeat(np.arange(10, dtype=np.uint8), 1000)  # published: 1000 test images of each class
     path.write_bytes(packed(labels))
     assert (module._read(folder, FASHION, 3) == labels).all()
+    assert module._recognise(folder) is FASHION
     labels[0] = 1
     path.write_bytes(packed(labels))
     with pytest.raises(FileError, match=r"t10k-labels.*equally frequent"):

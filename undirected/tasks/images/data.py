@@ -154,11 +154,12 @@ def _folder(source: Source) -> Path | None:
 
 
 def _recognise(folder: Path) -> Source:
-    """Which data set a folder holds, by the checksum of its test labels (the smallest file)."""
+    """Which data set a folder holds, by its test labels: Fashion-MNIST's classes are equally frequent, MNIST's not."""
     path = _find(folder, "t10k-labels-idx1-ubyte")
     if path is None:
         raise FileError(f"--data {folder}: has no t10k-labels-idx1-ubyte(.gz). It should hold {', '.join(FILES)}.")
-    return MNIST if idx.md5(idx.unpack(path)) == MNIST.unpacked[3] or "fashion" not in str(folder).lower() else FASHION
+    labels = idx.parse(idx.unpack(path), path, FILES["t10k-labels-idx1-ubyte"])
+    return FASHION if _balanced(labels) else MNIST
 
 
 def _read(folder: Path, source: Source, number: int) -> np.ndarray:
@@ -182,9 +183,14 @@ def _read(folder: Path, source: Source, number: int) -> np.ndarray:
             f"{path}: not {source.name}'s {name}: its checksum is {sums[0]}, but {source.name}'s is "
             f"{expected[0] or f'{expected[1]} (as gzip)'}. Copy or download it again."
         )
-    if array.ndim == 1 and (np.bincount(array, minlength=10) != len(array) // 10).any():
+    if array.ndim == 1 and not _balanced(array):
         raise FileError(f"{path}: not {source.name}'s {name}: its classes are not all equally frequent.")
     return array
+
+
+def _balanced(labels: np.ndarray) -> bool:
+    """Are there ten classes, all equally frequent?"""
+    return np.bincount(labels, minlength=10).tolist() == [len(labels) // 10] * 10
 
 
 def _where(source: Source) -> str:
