@@ -82,8 +82,7 @@ def test_elimination_alone_is_exact_to_the_last_digits(single_root):
     for b in range(6):
         z, m = exactly(scores[b], single_root)
         assert log_z[b].item() == pytest.approx(z, rel=1e-14)
-        # Scores of 500 have an error of 6e-14 themselves, which is what the marginals may be off.
-        torch.testing.assert_close(marginals[b], m, rtol=0, atol=1e-12)
+        torch.testing.assert_close(marginals[b], m, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("single_root", [True, False])
@@ -255,31 +254,6 @@ def test_a_word_with_two_known_heads():
     known[0, :, 1] = torch.tensor([True, True, False])
     with pytest.raises(ValueError, match=r"word 2 of example 0 has several known heads, \[0, 1\]"):
         un.SpanningTree().complete(torch.zeros(1, 3, 2), known, known.float())
-
-
-def test_compiled_in_one_graph():
-    tree = un.SpanningTree()
-
-    def loss(t: Tensor) -> Tensor:
-        return tree.activation(t).square().sum() + tree.conjugate(t).sum()
-
-    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    for scores in (draw(2, 4).float(), 300 * draw(2, 4).float()):  # the second goes through elimination
-        ours, theirs = scores.clone().requires_grad_(), scores.clone().requires_grad_()
-        compiled(ours).backward()
-        loss(theirs).backward()
-        torch.testing.assert_close(ours.grad, theirs.grad)
-
-
-def test_operators_are_what_they_claim():
-    scores = draw(2, 3)
-    tree = matrix_tree.factorised(scores, None, True)
-    for operator, inputs in (
-        (matrix_tree._solve_operator, (scores, None, True)),
-        (matrix_tree._differentiate_operator, (scores, scores, None, True, *tree[1:])),
-        (matrix_tree._differentiate_twice_operator, (scores, scores, scores, None, True, *tree[1:])),
-    ):
-        torch.library.opcheck(operator, inputs, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_the_library_imports_without_numba():

@@ -32,13 +32,8 @@ class SpanningTree(Tree):
     """
 
     def infer(self, scores: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        if mask is None:
-            self._check(scores)
-            masked, exists = scores, None
-        else:
-            masked, exists = self._masked(scores, mask)
-        log_z, marginals = log_partition_and_marginals(masked.double(), exists, self.single_root)
-        return log_z.to(scores.dtype), marginals.to(scores.dtype)
+        self._check(scores)
+        return log_partition_and_marginals(scores, mask, self.single_root)
 
     def mode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """By Chu-Liu and Edmonds' algorithm."""

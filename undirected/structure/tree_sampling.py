@@ -37,10 +37,8 @@ def sample_heads(
             )
         if not hard.all():
             easy = ~hard
-            w, b, p, rho, there = (
-                x[easy].repeat(count, *[1] * (x.dim() - 1)) for x in (tree.w, tree.c.mT, tree.p, tree.rho, exists)
-            )
-            drawn[:, easy] = _by_updates(w, b, p, rho, there, generator).unflatten(0, (count, -1))
+            w, c, rho, there = (x[easy].repeat(count, *[1] * (x.dim() - 1)) for x in (tree.w, tree.c, tree.rho, exists))
+            drawn[:, easy] = _by_updates(w, c, rho, there, generator).unflatten(0, (count, -1))
     return drawn
 
 
@@ -56,36 +54,26 @@ def _by_conditioning(scores: Tensor, exists: Tensor, single_root: bool, generato
     scores, numbers = scores.clone(), torch.arange(scores.shape[1], device=scores.device)
     heads = []
     for j in range(scores.shape[2]):
-        _, marginals = matrix_tree.log_partition_and_marginals(scores, exists, single_root)
+        _, marginals = matrix_tree.log_partition_and_marginals(scores, exists[:, None], single_root)
         heads.append(_draw(marginals[:, :, j], exists[:, j], generator))
         other = (numbers != heads[j][:, None]) & exists[:, j, None]
         scores[:, :, j] = scores[:, :, j].masked_fill(other, -torch.inf)
     return torch.stack(heads, 1)
 
 
-def _by_updates(
-    w: Tensor, b: Tensor, p: Tensor, rho: Tensor, exists: Tensor, generator: torch.Generator | None
-) -> Tensor:
+def _by_updates(w: Tensor, c: Tensor, rho: Tensor, exists: Tensor, generator: torch.Generator | None) -> Tensor:
     heads, rows = [], torch.arange(len(w), device=w.device)
-    b = b.clone()
+    c = c.clone()
     for j in range(w.shape[2]):
-        keep = (p != j).to(w.dtype)[:, None]  # column p of the inverse counts for the root only
-        own, root = b[:, :, j] * keep, b[rows, :, p]
-        # Row j of the inverse gives the marginals of word j's arcs.
-        others = b[:, j].clone()
-        others[rows, p] = 0
-        marginals = w[:, :, j].clone()
-        marginals[:, 1:] *= own[:, j, None] - others
-        marginals[:, 0] *= rho * own[:, j] + root[:, j]
-        head = _draw(marginals.clamp_min_(0), exists[:, j], generator)
+        own = c[:, j + 1, j]
+        marginals = own[:, None] - c[:, :, j]
+        marginals[:, 0] += (rho - 1) * own
+        head = _draw((marginals * w[:, :, j]).clamp_min_(0), exists[:, j], generator)
         heads.append(head)
-        # The Laplacian's column j becomes that of a single arc of weight one: `a = B times it` needs no product.
-        word = (head - 1).clamp_min(0)
-        other = b[rows, :, word] * (word != p).to(w.dtype)[:, None]
-        a = torch.where((head == 0)[:, None], rho[:, None] * own + root, own - other)
-        a[:, j].masked_fill_(head < 0, 1)
-        pivot = a[:, j].clone()
+        # The matrix's column j becomes that of a single arc of weight one: the inverse times it needs no product.
+        a = torch.where(head == 0, rho, 1)[:, None] * c[:, j + 1] - c[rows, head.clamp_min(0)]
+        pivot = torch.where(head < 0, 1, a[:, j])
         a[:, j] -= 1
         a = torch.where((head < 0)[:, None], 0, a / pivot[:, None])
-        b -= a[:, :, None] * b[:, j, None, :]
+        c -= c[:, :, j, None] * a[:, None, :]
     return torch.stack(heads, 1)
