@@ -199,3 +199,17 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["net"]
     with pytest.raises(FileError, match="there is no folder"):
         un.save(un.UNN(un.Variable("x", (2,))), tmp_path / "missing" / "net")
+
+
+def test_folders_and_impossible_sizes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="is a folder"):
+        un.load(tmp_path)
+    path = tmp_path / "net"
+    un.save(un.UNN(un.Variable("x", (2,))), path)
+    for wrong in ("-5", "9" * 15):
+        header = {"format": 1, "factors": [], "aliases": {}}
+        kind = {"kind": "Identity", "settings": {"scale": 1.0}}
+        header["variables"] = [{"name": "x", "shape": [int(wrong)], "regularizer": kind, "bias": True, "dropout": 0.0}]
+        safetensors.torch.save_file({}, path, metadata={"undirected": json.dumps(header)})
+        with pytest.raises(FileError, match="declaration in its header is broken"):
+            un.load(path)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 import undirected as un
-from undirected.errors import EnergyRose
+from undirected.errors import DeclarationError, EnergyRose
 
 
 def everything():
@@ -207,3 +207,59 @@ def test_a_message_that_is_no_derivative_is_caught():  # check=True names the bl
         EnergyRose, match=r"The update of \w in iteration \d raised the energy of example \d from .* to"
     ):
         net(observe={"x": torch.ones(3, 2)}, order="a b", iterations=4, check=True)
+
+
+def test_parametrized_weights_are_read_once_in_a_solve():  # else their power iteration would change them half way
+    net = un.UNN(
+        un.Variable("x", (4,)),
+        un.Variable("h", (4,), un.Tanh()),
+        un.Variable("g", (4,), un.Tanh()),
+        un.Linear("x", "h"),
+        un.Linear("h", "g"),
+    )
+    torch.nn.utils.parametrizations.spectral_norm(net.factors["h-g"], "weight")
+    for _ in range(5):
+        net.train()(observe={"x": torch.randn(3, 4)}, iterations=4, check=True)
+
+
+def test_a_directed_module_runs_once_in_a_solve():  # with dropout, a second run would give another energy
+    runs = []
+
+    class Noisy(torch.nn.Linear):
+        def forward(self, x):
+            runs.append(len(x))
+            return torch.nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+    net = un.UNN(
+        un.Variable("x", (4,)),
+        un.Variable("h", (4,), un.Tanh()),
+        un.Variable("g", (4,), un.Tanh()),
+        un.Directed(Noisy(4, 4), "x", "h"),
+        un.Linear("h", "g"),
+    )
+    solution = net(observe={"x": torch.randn(3, 4)}, iterations=3, check=True, trace=True)
+    torch.testing.assert_close(solution.energy, solution.trace.energy[-1])
+    assert runs == [3]
+    assert net.check().ok
+    assert net.bounded().verdict == "always"  # the couplings of h and g are on a bounded domain
+
+
+def test_one_factor_has_one_layout():
+    factor = un.Linear("x", "h")
+    un.UNN(un.Variable("x", (6,)), un.Variable("h", (4,)), factor)
+    un.UNN(un.Variable("x", (6,)), un.Variable("h", (4,)), factor)  # shares its weights
+    with pytest.raises(DeclarationError, match="is part of another network"):
+        un.UNN(un.Variable("x", (2, 3)), un.Variable("h", (2, 2)), factor)
+
+
+def test_absent_variables_count_nothing():
+    net = un.UNN(
+        un.Variable("x", (2,)),
+        un.Variable("h", (2,), un.Tanh()),
+        un.Variable("y", (3,), un.Softmax()),
+        un.Linear("x", "h"),
+        un.Linear("h", "y"),
+    )
+    solution = net(observe={"x": torch.randn(2, 2)}, want="h")  # y is pruned
+    assert solution.energy.isfinite().all()
+    assert "y" not in solution.energy_terms

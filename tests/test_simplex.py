@@ -9,6 +9,7 @@ from strategies import SIMPLEX
 from torch.autograd import gradcheck, gradgradcheck
 
 import undirected as un
+from undirected.errors import DeclarationError, QueryError
 
 simplex = pytest.mark.parametrize("regularizer", SIMPLEX, ids=repr)
 
@@ -136,3 +137,29 @@ def test_labels():  # one-hot vectors, along any axis
     for wrong in (-1, 3):
         with pytest.raises(ValueError, match="labels must be from 0 to 2"):
             un.Softmax().encode(torch.tensor([[0, wrong]]), (2, 3))
+
+
+def test_causal_softmax_is_the_softmax_of_what_comes_before(double):  # from Softmax, row by row
+    t = torch.randn(2, 4, 4, requires_grad=True)
+    causal = un.CausalSoftmax(scale=1.5)
+    rows = [un.Softmax(scale=1.5).activation(t[:, i, : i + 1]) for i in range(4)]
+    expected = torch.stack([torch.nn.functional.pad(row, (0, 3 - i)) for i, row in enumerate(rows)], 1)
+    h = causal.activation(t)
+    torch.testing.assert_close(h, expected)
+    torch.testing.assert_close(causal.value(h) + causal.conjugate(t), (t * h).flatten(1).sum(1))
+    (slope,) = torch.autograd.grad(causal.conjugate(t).sum(), t)
+    torch.testing.assert_close(slope, h)
+    assert causal.value(torch.full((1, 2, 2), 0.5)).isinf().all()  # looks ahead
+
+
+def test_an_axis_that_the_variable_does_not_have():
+    for axis, shape in ((-2, (10,)), (1, (10,)), (-1, ())):
+        with pytest.raises(DeclarationError, match=rf"along axis {axis}, but there are {len(shape)} axes"):
+            un.Variable("y", shape, un.Softmax(axis=axis))
+
+
+def test_known_probabilities_sum_to_one_at_most():
+    net = un.UNN(un.Variable("x", (2,)), un.Variable("y", (4,), un.Softmax()), un.Linear("x", "y"))
+    part = un.Partial(torch.full((1, 4), 0.9), torch.tensor([True, True, False, False]))
+    with pytest.raises(QueryError, match=r"y: known entries of Softmax\(\) are probabilities.*sum to 1\.8"):
+        net({"x": torch.zeros(1, 2), "y": part})

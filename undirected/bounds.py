@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undirected.factors import Directed
 from undirected.graph import Graph
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ class Coupling:
     norm: float
     is_searched: bool  # the norm depends on bounded or observed variables too; this is the largest found
     falls: bool  # was a direction found along which the energy falls for ever?
+    sizes: str  # " at n = 8" where the norm is that at some size of a symbolic axis, else nothing
 
     def __str__(self) -> str:
         what = "the largest coupling found" if self.is_searched else "the spectral norm of the coupling"
         return (
             f"{what} of {', '.join(self.variables)} (factor{'s' if len(self.factors) > 1 else ''} "
-            f"{', '.join(map(repr, self.factors))}) is {self.norm:.4g} and must stay below 1"
+            f"{', '.join(map(repr, self.factors))}) is {self.norm:.4g}{self.sizes} and must stay below 1"
         )
 
 
@@ -72,7 +74,7 @@ class Bound:
         }[self.verdict]
         reasons = [str(coupling) for coupling in self.couplings]
         reasons += [f"factor {name!r} joins three free variables without bounds, a cubic" for name in self.cubic]
-        reasons += [f"nothing is known about the growth of {name!r}" for name in self.opaque]
+        reasons += [f"how fast {name!r} grows is not known, or depends on what is observed" for name in self.opaque]
         text += "; ".join(reasons) + "." * bool(reasons)
         if self.verdict == "no":
             names = dict.fromkeys(name for coupling in self.couplings for name in coupling.variables)
@@ -96,7 +98,12 @@ def bound(graph: Graph, observed: Iterable[str], partial: Iterable[str] = ()) ->
     cubic, coupled = [], {}
     for name, factor in graph.factors.items():
         inside = tuple(variable for variable in factor.variables if variable in loose)
-        if any(name in graph.extra_energies(variable) for variable in factor.variables):
+        if isinstance(factor.original, Directed):  # linear in its last variable, and its inputs are observed
+            continue
+        rest = [variable for variable in factor.variables if variable in observed]
+        if len(inside) == 2 and any(not graph.variables[variable].regularizer.bounded for variable in rest):
+            opaque.append(name)  # as strong as what is observed
+        elif any(name in graph.extra_energies(variable) for variable in factor.variables):
             opaque += [name] if any(variable in free for variable in factor.variables) else []
         elif len(inside) > 2:
             cubic.append(name)
@@ -163,15 +170,17 @@ def _coupling(graph: Graph, variables: list[str], factors: list[str]) -> Couplin
         psi = sum(r.value(part / c) for r, c, part in parts)
         return bool((0.5 * (x * apply(x, {})).sum(1) > psi).any())
 
+    inside = {s.name for name in factors for v in graph.factors[name].variables for s in graph.variables[v].symbols}
+    at = f" at {', '.join(f'{symbol} = {TYPICAL_SIZE}' for symbol in sorted(inside))}" if inside else ""
     if not others and sum(widths) <= DENSE:
         matrix = apply(torch.eye(sum(widths), dtype=like.dtype, device=like.device), {})
         norm = float(torch.linalg.eigvalsh((matrix + matrix.T).double() / 2)[-1])
-        return Coupling(tuple(variables), tuple(factors), norm, False, falls(norm))
+        return Coupling(tuple(variables), tuple(factors), norm, False, falls(norm), at)
     searches = range(STARTS if others else 1)
     norm = max(
         _search(graph, apply, others, shapes, sum(widths), factors, variables, widths, like, seed) for seed in searches
     )
-    return Coupling(tuple(variables), tuple(factors), norm, bool(others), falls(norm))
+    return Coupling(tuple(variables), tuple(factors), norm, bool(others), falls(norm), at)
 
 
 def _search(graph, apply, others, shapes, width, factors, variables, widths, like, seed):

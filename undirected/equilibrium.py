@@ -223,8 +223,9 @@ def _change(started: Mapping[str, Tensor], course: Course) -> tuple[Tensor, Tens
 
 
 def too_large(dtype: torch.dtype) -> float:
-    """Beyond this, squares of energies are no longer finite."""
-    return float(torch.finfo(dtype).max ** 0.25)
+    """Beyond this, energies or (where the number type has room for that) their squares are no longer finite."""
+    largest = torch.finfo(dtype).max
+    return float(largest**0.25 if largest > 1e9 else largest**0.5)
 
 
 def check_size(graph: Graph, name: str, x: Tensor, size: Tensor, examples: Tensor, evidence: Evidence) -> None:

@@ -36,6 +36,7 @@ class Evidence:
     masks: dict[str, Tensor | None]
     lengths: dict[str, Tensor]
     dropout: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)  # of directed modules, which may not be run twice
 
     def shape(self, name: str) -> tuple[int, ...]:
         return (self.batch, *self.variables[name].event_shape(self.sizes))
@@ -60,6 +61,7 @@ class Evidence:
             masks=masks,
             lengths=pick(self.lengths),
             dropout=pick(self.dropout),
+            outputs=pick(self.outputs),
         )
 
     def read(self, name: str, value: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ class Evidence:
         if not value.is_floating_point():
             value, _ = _labels(variable, value, {}, mask, sizes)
         like = torch.empty(0, dtype=self.dtype, device=self.device)
-        return _observed(variable, value, None, mask, sizes, like)
+        return _observed(variable, value, None, mask, sizes, like, "target")
 
     def draw_dropout(self, names: list[str]) -> None:
         """One mask for the whole solve: 0, or 1 / (1 - p)."""
@@ -115,7 +117,7 @@ def gather(
     batch = _batch({**given, **{f"lengths[{name!r}]": length for name, length in lengths.items()}})
     if like is None:
         like = next((value for value in given.values() if value.is_floating_point()), torch.empty(0))
-    sizes = _sizes(variables, given, lengths)
+    sizes = _sizes(variables, given, values, lengths)
     masks = {name: variable.mask(lengths, sizes) for name, variable in variables.items()} if lengths else {}
     for name, value in values.items():
         if not value.is_floating_point():
@@ -138,10 +140,12 @@ def starting(variables: Mapping[str, Variable], init: Start) -> dict[str, str | 
     """Which variables do not start at zero."""
     if isinstance(init, str):
         init = dict.fromkeys(variables, init)
+    if not isinstance(init, Mapping):
+        raise QueryError(f"init: give starting points by name, such as {{{next(iter(variables))!r}: ...}}, or a word.")
     for name, start in init.items():
         if name not in variables:
             raise QueryError(f"init: {unknown('variable', name, variables)}")
-        if isinstance(start, str) and start not in STARTS:
+        if not isinstance(start, torch.Tensor) and start not in STARTS:
             raise QueryError(f"init: {start!r} is none of {', '.join(STARTS)}, and no tensor.")
     return {name: start for name, start in init.items() if isinstance(start, torch.Tensor) or start != "zeros"}
 
@@ -158,7 +162,12 @@ def _starts(
 
 
 def _batch(given: Mapping[str, Tensor]) -> int:
-    sizes = {name: value.shape[0] if value.dim() else 0 for name, value in given.items()}
+    for name, value in given.items():
+        if not value.dim():
+            raise QueryError(
+                f"{name} has no batch axis: it is a single number. For a batch of one, write {name}[None]."
+            )
+    sizes = {name: value.shape[0] for name, value in given.items()}
     batch = next(iter(sizes.values()), 1)
     if any(size != batch for size in sizes.values()):
         listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
@@ -169,11 +178,15 @@ def _batch(given: Mapping[str, Tensor]) -> int:
 
 
 def _sizes(
-    variables: Mapping[str, Variable], given: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
+    variables: Mapping[str, Variable],
+    given: Mapping[str, Tensor],
+    observed: Mapping[str, Tensor],
+    lengths: Mapping[str, Tensor],
 ) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name, value in given.items():
-        variables[name].bind(tuple(value.shape[1:]), sizes, "observe", labels=not value.is_floating_point())
+        source = "observe" if name in observed else "init"
+        variables[name].bind(tuple(value.shape[1:]), sizes, source, labels=not value.is_floating_point())
     symbols = {symbol.name for variable in variables.values() for symbol in variable.symbols}
     for symbol, length in lengths.items():
         if symbol not in symbols:
@@ -217,29 +230,40 @@ def _labels(
 
 
 def _observed(
-    variable: Variable, value: Tensor, known: Tensor | None, mask: Tensor | None, sizes: dict[str, int], like: Tensor
+    variable: Variable,
+    value: Tensor,
+    known: Tensor | None,
+    mask: Tensor | None,
+    sizes: dict[str, int],
+    like: Tensor,
+    source: str = "observe",
 ) -> Tensor:
     """The value in the network's dtype, zero where nothing is known or exists."""
     name = variable.name
     if value.device != like.device:
         raise QueryError(
-            f"observe: {name} is on {value.device}, the network on {like.device}. Write .to({str(like.device)!r})."
+            f"{source}: {name} is on {value.device}, the network on {like.device}. Write .to({str(like.device)!r})."
         )
     if not value.is_floating_point():
         try:
             value = variable.regularizer.encode(value, variable.event_shape(sizes)).to(like.dtype)
         except ValueError as error:
-            raise QueryError(f"observe: {name}: {error}") from None
+            raise QueryError(f"{source}: {name}: {error}") from None
     elif value.dtype != like.dtype and not torch.is_autocast_enabled(value.device.type):
-        raise QueryError(f"observe: {name} is {value.dtype}, the network {like.dtype}. Write .to({like.dtype}).")
+        raise QueryError(f"{source}: {name} is {value.dtype}, the network {like.dtype}. Write .to({like.dtype}).")
     exists = known if mask is None else mask if known is None else known & mask
     if exists is not None:
         value = torch.where(exists, value, 0)
+    if known is not None:
+        try:
+            variable.regularizer.check_known(known, value)
+        except ValueError as error:
+            raise QueryError(f"{source}: {name}: {error}") from None
     if concrete(value) and not is_finite(value):
         bad = (~value.isfinite()).nonzero()[0].tolist()
         raise QueryError(
-            f"observe: {name} has NaN or infinity, first at {bad} (example {bad[0]}). If that means missing, observe "
-            f"un.Partial({name}, known={name}.isfinite())."
+            f"{source}: {name} has NaN or infinity, first at {bad} (example {bad[0]})."
+            + f" If that means missing, observe un.Partial({name}, known={name}.isfinite())." * (source == "observe")
         )
     return value
 
@@ -254,6 +278,8 @@ def _start(evidence: Evidence, name: str, start: str | Tensor) -> Tensor:
             return variable.regularizer.complete(t, evidence.known[name], evidence.values[name], mask)
         value = variable.regularizer.activation(t, mask)
     else:
+        if not start.is_floating_point():
+            start = evidence.read(name, start)
         if start.dtype != evidence.dtype:
             raise QueryError(
                 f"init: {name} is {start.dtype}, the network {evidence.dtype}. Write .to({evidence.dtype})."

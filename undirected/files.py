@@ -79,7 +79,9 @@ def load(
         net = UNN(*parts)
         for alias, original in header["aliases"].items():
             tensors[alias] = tensors[original]
-    except (KeyError, TypeError, AttributeError) as error:
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise FileError(
             f"{path}: the declaration in its header is broken ({type(error).__name__}: {error})."
         ) from error
@@ -116,6 +118,8 @@ def _builtin() -> list[type]:
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     library = _safetensors()
+    if Path(path).is_dir():
+        raise FileError(f"{path}: is a folder; give the file in it.")
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: there is no such file.")
     try:

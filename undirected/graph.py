@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from undirected.errors import DeclarationError, QueryError, unknown
 from undirected.evidence import Evidence, Observed, gather
 from undirected.factors import Directed, Energy, Factor, Tied
-from undirected.regularizers import total
+from undirected.regularizers import Regularizer, total
 from undirected.variable import Variable
 
 if TYPE_CHECKING:
@@ -42,6 +44,10 @@ class Factors(nn.Module):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+    def get(self, name: str, default: Factor | None = None) -> Factor | None:
+        factor: Factor | None = self._modules.get(name, default)  # type: ignore[assignment]
+        return factor
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules
@@ -95,7 +101,14 @@ class Graph(nn.Module):
         for name in factor.variables:
             if name not in self._variables:
                 raise DeclarationError(f"{factor}: {unknown('variable', name, self._variables)}")
+        axes = tuple(self._variables[name].axes for name in factor.variables)
+        if factor.built_for not in (None, axes):
+            raise DeclarationError(
+                f"{factor}: is part of another network, where its variables have other shapes. Declare a new factor; "
+                f"to share weights, give it the other's: factor.weight = other.weight."
+            )
         factor.build(self._variables)
+        factor.built_for = tuple(self._variables[name].axes for name in factor.variables)
         factor.check_shift(self._variables)
 
     @property
@@ -111,6 +124,12 @@ class Graph(nn.Module):
         """A tensor with the network's dtype and device; None for a network without parameters."""
         quick = next(iter(self._parameters.values()), None)
         return quick if quick is not None else next((p for p in self.parameters() if p.is_floating_point()), None)
+
+    def steady(self) -> AbstractContextManager[None]:
+        """Parametrized weights (`torch.nn.utils.parametrize`) are computed once within, and not at every message."""
+        if any("parametrizations" in factor._modules for factor in self.factors.values()):
+            return parametrize.cached()
+        return nullcontext()
 
     def energy(self, values: Observed, lengths: Mapping[str, Tensor] | None = None) -> Float[Tensor, " batch"]:
         """The energy of each example, Psi included; infinite outside the domains.
@@ -147,7 +166,7 @@ class Graph(nn.Module):
         if name in evidence.dropout:
             m = evidence.dropout[name]
             kept = m > 0
-            psi = regularizer.psi(x / torch.where(kept, m, 1)) * m * regularizer.scale  # type: ignore[attr-defined]
+            psi = _rounded_psi(regularizer, x / torch.where(kept, m, 1)) * m * regularizer.scale  # type: ignore[attr-defined]
             # Dropped entries that are not zero lie outside the domain.
             psi = torch.where(kept, psi, torch.where(x == 0, 0.0, torch.inf).to(x.dtype))
             return total(psi, mask)
@@ -158,6 +177,8 @@ class Graph(nn.Module):
     def factor_term(self, name: str, values: Mapping[str, Tensor], evidence: Evidence) -> Tensor:
         """`-score`."""
         factor = self.factors[name]
+        if name in evidence.outputs:
+            return -total(evidence.outputs[name] * values[factor.variables[-1]])
         inputs = factor.shifted([values[v] for v in factor.variables], [evidence.masks[v] for v in factor.variables])
         score: Tensor = factor.score(*inputs)
         if score.shape != (evidence.batch,):
@@ -189,6 +210,15 @@ class Graph(nn.Module):
 
     def extra_repr(self) -> str:
         return "\n".join(map(repr, self._variables.values()))
+
+
+def _rounded_psi(regularizer: Regularizer, h: Tensor) -> Tensor:
+    """`psi(h)` of an h that rounding may have carried out of the domain by a last digit or two."""
+    psi = regularizer.psi(h)  # type: ignore[attr-defined]
+    for nudge in (-2, 2):
+        moved = regularizer.psi(h * (1 + nudge * torch.finfo(h.dtype).eps))  # type: ignore[attr-defined]
+        psi = torch.where(psi.isinf(), moved, psi)
+    return psi
 
 
 def sum_terms(terms: Mapping[str, Tensor]) -> Tensor:

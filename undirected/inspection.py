@@ -13,11 +13,12 @@ from undirected.bounds import Bound, bound
 from undirected.evidence import Evidence, gather
 from undirected.factors import Directed, Energy, Factor
 from undirected.graph import Graph
+from undirected.variable import Symbol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SIZE = 3  # of symbolic axes
+SIZE = 3  # of symbolic axes, or more where an axis such as n-4 needs it
 BATCH = 2
 TOLERANCE = 1e-8  # relative, in float64
 
@@ -31,12 +32,16 @@ class FactorReport:
     nonlinearity: float  # how much the derivative by a variable changes with that variable
     message_error: float  # how far messages are from the derivative
     is_energy: bool  # found by an inner descent, so that neither matters
+    score_shape: tuple[int, ...] | None = None  # of a batch of two, where it is not (2,)
 
     @property
     def ok(self) -> bool:
-        return self.is_energy or (self.nonlinearity <= TOLERANCE and self.message_error <= TOLERANCE)
+        right = self.nonlinearity <= TOLERANCE and self.message_error <= TOLERANCE and self.score_shape is None
+        return self.is_energy or right
 
     def __str__(self) -> str:
+        if self.score_shape is not None:
+            return f"{self.name} ({self.kind}): score gives {self.score_shape} for {BATCH} examples, NOT ({BATCH},)"
         if self.is_energy:
             return f"{self.name} ({self.kind}): any energy, minimised by an inner descent"
         linear = "multilinear" if self.nonlinearity <= TOLERANCE else f"NOT multilinear (by {self.nonlinearity:.1e})"
@@ -72,8 +77,7 @@ def _try_factor(graph: Graph, name: str, generator: torch.Generator) -> FactorRe
     kind = type(factor.original).__name__
     if isinstance(factor.original, Energy):
         return FactorReport(name, kind, 0.0, 0.0, True)
-    symbols = {symbol.name for variable in graph.variables.values() for symbol in variable.symbols}
-    lengths = {symbol: torch.full((BATCH,), SIZE) for symbol in symbols}
+    lengths = {symbol: torch.full((BATCH,), size) for symbol, size in _sizes(graph).items()}
     anchor = graph.anchor()
     like = torch.empty(0, dtype=torch.float64, device=None if anchor is None else anchor.device)
     evidence = gather(graph._variables, {}, "zeros", {k: v.to(like.device) for k, v in lengths.items()}, like)
@@ -86,6 +90,9 @@ def _try_factor(graph: Graph, name: str, generator: torch.Generator) -> FactorRe
         masks: list[Tensor | None] = [None] * len(values)
         values = factor.shifted(values, masks)
         here, there = values[place], _random(graph, target, evidence, generator)
+        score = factor.score(*values)
+        if score.shape != (BATCH,):
+            return FactorReport(name, kind, 0.0, 0.0, False, tuple(score.shape))
         slopes = [_derivative(factor, place, values, x) for x in (here, there)]
         stand_in = [torch.zeros_like(v) if i == place else v for i, v in enumerate(values)]
         with torch.no_grad():
@@ -94,6 +101,21 @@ def _try_factor(graph: Graph, name: str, generator: torch.Generator) -> FactorRe
         nonlinearity = max(nonlinearity, float((slopes[0] - slopes[1]).abs().amax()) / size)
         message_error = max(message_error, float((message - slopes[0]).abs().amax()) / size)
     return FactorReport(name, kind, nonlinearity, message_error, False)
+
+
+def _sizes(graph: Graph) -> dict[str, int]:
+    """A size for each symbol, such that every axis has an entry and no table of shifts is too short."""
+    sizes: dict[str, int] = {}
+    for variable in graph.variables.values():
+        for symbol in variable.symbols:
+            sizes[symbol.name] = max(sizes.get(symbol.name, SIZE), 1 - symbol.offset)
+    for factor in graph.factors.values():
+        for name, table in (factor.original.shift or {}).items():
+            axes = graph.variables[factor.variables[factor.original.variables.index(name)]].axes
+            for axis, rows in zip(axes[len(axes) - table.dim() :], table.shape, strict=True):
+                if isinstance(axis, Symbol) and rows > 1:
+                    sizes[axis.name] = min(sizes[axis.name], rows - axis.offset)
+    return sizes
 
 
 def _derivative(factor: Factor, place: int, values: list[Tensor], x: Tensor) -> Tensor:

@@ -59,6 +59,7 @@ def source(operations: tuple[Operation, ...], is_untied: bool) -> str:
             before.setdefault(number)
         written |= writes(operation)
     sends = [operation for operation in operations if isinstance(operation, Send)]
+    senders = {key: f"s{i}" for i, key in enumerate(dict.fromkeys(map(_sender, sends)))}
     sets = [operation for operation in operations if isinstance(operation, Set)]
     factors = {name: f"f{i}" for i, name in enumerate(dict.fromkeys(send.factor for send in sends))}
     activations = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(each.variable for each in sets))}
@@ -66,11 +67,17 @@ def source(operations: tuple[Operation, ...], is_untied: bool) -> str:
     lines += [f"    r{number} = r[{number}]" for number in before]
     if not is_untied:
         lines += [f"    {short} = factors[{name!r}]" for name, short in factors.items()]
+        lines += [f"    {s} = {factors[f]}.sender({place}, {_bias(bias)})" for (f, place, bias), s in senders.items()]
     lines += [f"    {short} = activations[{name!r}]" for name, short in activations.items()]
     for position, operation in enumerate(operations):
         if isinstance(operation, Send):
-            factor = f"steps[{position}].factor" if is_untied else factors[operation.factor]
-            lines.append(f"    {_send(operation, factor, position, is_untied)}")
+            if is_untied:
+                step = f"steps[{position}]"
+                lines.append(f"    s = {step}.factor.sender({operation.place}, {step}.bias)")
+            factor = f"{step}.factor" if is_untied else factors[operation.factor]
+            lines.append(f"    {_send(operation, factor, 's' if is_untied else senders[_sender(operation)])}")
+            if operation.is_directed:  # the energy is that of this output: a module may give another one next time
+                lines.append(f"    evidence.outputs[{operation.factor!r}] = r{operation.out}")
         else:
             lines += [f"    {line}" for line in _set(operation, activations[operation.variable], position, is_untied)]
         lines += [f"    r{number} = None" for number in operation.free]
@@ -89,14 +96,19 @@ def _uses(operation: Operation, is_untied: bool) -> set[int]:
     return reads(operation) | bias
 
 
-def _send(operation: Send, factor: str, position: int, is_untied: bool) -> str:
+def _sender(operation: Send) -> tuple[str, int, int | None]:
+    return operation.factor, operation.place, operation.bias
+
+
+def _bias(number: int | None) -> str:
+    return "None" if number is None else f"r{number}"
+
+
+def _send(operation: Send, factor: str, sender: str) -> str:
     values = ", ".join(f"r{number}" for number in operation.inputs)
     if operation.is_shifted:
         values = f"*{factor}.shifted([{values}], [evidence.masks[v] for v in {factor}.variables])"
-    if operation.bias is None:
-        return f"r{operation.out} = {factor}.message({operation.place}, {values})"
-    bias = f"steps[{position}].bias" if is_untied else f"r{operation.bias}"
-    return f"r{operation.out} = {factor}.biased_message({operation.place}, {bias}, {values})"
+    return f"r{operation.out} = {sender}({values})"
 
 
 def _set(operation: Set, activation: str, position: int, is_untied: bool) -> list[str]:

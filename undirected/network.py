@@ -87,49 +87,54 @@ class UNN(Graph):
             check: evaluate the energy after every update and raise if it rose.
             trace: keep every update and the energy after it in `solution.trace`.
         """
-        if until is not None and iterations is not None:
-            raise QueryError("give either iterations or until, not both.")
-        evidence = gather(self._variables, observe, init, lengths, self.anchor())
-        partial = tuple(name for name, value in observe.items() if isinstance(value, Partial))
-        observed = tuple(name for name in observe if name not in partial)
-        query = observed, partial, evidence.start, want, order
-        count = 1 if until is not None else orders.count(1 if iterations is None else iterations, self.training)
-        keep_all = check or trace or until is not None
-        planned, program = self._planned(*query, count, keep_all, "program" if until is None else "loop")
-        if self.training:
-            evidence.draw_dropout([name for name in planned.updated if self._variables[name].dropout])
-        meter = Meter(self, evidence, set(planned.updated), check) if check or trace else None
-        state: dict[str, Tensor | None]
-        preactivations: dict[str, Tensor]
-        if until is not None or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled()):
-            found, adjoint = self._settled(query, program, evidence, count, until, gradient or Unroll(), meter)
-            given = {**evidence.values, **evidence.start, **found.values}
-            state = {name: given.get(name) for name in self._variables}
-            preactivations = found.preactivations
-            done, converged, residual = found.iterations, found.converged, found.residual
-        else:
-            assert isinstance(program, Program)
-            registers = run(self, program, evidence, meter)
-            state = {name: None if r is None else registers[r] for name, r in program.final.items()}
-            preactivations = {name: registers[r] for name, r in program.preactivations.items()}  # type: ignore[misc]
-            done, converged, residual = same_count(count, evidence.batch, evidence.device), None, None
-            adjoint = None
-        values: dict[str, Tensor] = {name: state[name] for name in (*planned.want, *observed)}  # type: ignore[misc]
-        self._check_size(values, planned, evidence)
-        return Solution(
-            values=values,
-            preactivation={name: t for name, t in preactivations.items() if name in planned.want},
-            plan=planned,
-            iterations=done,
-            converged=converged,
-            residual=residual,
-            trace=meter.trace() if meter is not None and trace else None,
-            adjoint=adjoint,
-            _graph=self,
-            _evidence=evidence,
-            _state=state,
-            _preactivations=preactivations,
-        )
+        with self.steady():
+            if until is not None and iterations is not None:
+                raise QueryError("give either iterations or until, not both.")
+            if until is not None and not isinstance(until, Tolerance):
+                raise QueryError(f"until: takes an un.Tolerance(residual=...), not {until!r}.")
+            if gradient is not None and not isinstance(gradient, Gradient):
+                raise QueryError(f"gradient: takes for example un.Implicit(), not {gradient!r}.")
+            evidence = gather(self._variables, observe, init, lengths, self.anchor())
+            partial = tuple(name for name, value in observe.items() if isinstance(value, Partial))
+            observed = tuple(name for name in observe if name not in partial)
+            query = observed, partial, evidence.start, want, order
+            count = 1 if until is not None else orders.count(1 if iterations is None else iterations, self.training)
+            keep_all = check or trace or until is not None
+            planned, program = self._planned(*query, count, keep_all, "program" if until is None else "loop")
+            if self.training:
+                evidence.draw_dropout([name for name in planned.updated if self._variables[name].dropout])
+            meter = Meter(self, evidence, set(planned.updated), check) if check or trace else None
+            state: dict[str, Tensor | None]
+            preactivations: dict[str, Tensor]
+            if until is not None or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled()):
+                found, adjoint = self._settled(query, program, evidence, count, until, gradient or Unroll(), meter)
+                given = {**evidence.values, **evidence.start, **found.values}
+                state = {name: given.get(name) for name in self._variables}
+                preactivations = found.preactivations
+                done, converged, residual = found.iterations, found.converged, found.residual
+            else:
+                assert isinstance(program, Program)
+                registers = run(self, program, evidence, meter)
+                state = {name: None if r is None else registers[r] for name, r in program.final.items()}
+                preactivations = {name: registers[r] for name, r in program.preactivations.items()}  # type: ignore[misc]
+                done, converged, residual = same_count(count, evidence.batch, evidence.device), None, None
+                adjoint = None
+            values: dict[str, Tensor] = {name: state[name] for name in (*planned.want, *observed)}  # type: ignore[misc]
+            self._check_size(values, planned, evidence)
+            return Solution(
+                values=values,
+                preactivation={name: t for name, t in preactivations.items() if name in planned.want},
+                plan=planned,
+                iterations=done,
+                converged=converged,
+                residual=residual,
+                trace=meter.trace() if meter is not None and trace else None,
+                adjoint=adjoint,
+                _graph=self,
+                _evidence=evidence,
+                _state=state,
+                _preactivations=preactivations,
+            )
 
     def plan(
         self,
@@ -138,8 +143,12 @@ class UNN(Graph):
         order: str | Sequence[str] | Order | None = None,
         iterations: int = 1,
         init: Start = "zeros",
+        check: bool = False,
+        trace: bool = False,
     ) -> Plan:
         """What a call with these arguments will do, step by step. `observe` takes names, or what a call takes.
+
+        With `check` or `trace` nothing is pruned, since every update is looked at.
 
         >>> import undirected as un
         >>> net = un.UNN(un.Variable("x", (2,)), un.Variable("y", (2,), un.Softmax()), un.Linear("x", "y"))
@@ -153,7 +162,7 @@ class UNN(Graph):
         observed = tuple(name for name in self._names(observe, "observe") if name not in partial)
         started = {name: None for name in starting(self._variables, init) if name not in observed}
         count = orders.count(iterations, training=False)
-        return self._planned(observed, partial, started, want, order, count, False, "program")[0]
+        return self._planned(observed, partial, started, want, order, count, check or trace, "program")[0]
 
     def _names(self, names: str | Sequence[str] | Mapping[str, object], what: str) -> tuple[str, ...]:
         names = tuple(names.split()) if isinstance(names, str) else tuple(names)
@@ -174,13 +183,15 @@ class UNN(Graph):
         kind: str,
     ) -> tuple[Plan, Program | Loop | Route]:
         """The plan and program of a query, kept for the next time. `kind` is "program", "whole", "loop" or "route"."""
-        written = order if order is None or isinstance(order, (str, Order)) else tuple(order)
+        written = order if order is None or isinstance(order, (str, Order)) else orders.written(order)
         wanted = want if want is None or isinstance(want, str) else tuple(want)
         key = (observed, partial, tuple(started), wanted, written, count, keep_all, kind)
         found = self._plans.get(key)
         if found is None:
-            parsed = orders.parse(order)
+            parsed = orders.parse(written)
             names = None if wanted is None else self._names(wanted, "want")
+            if names == ():
+                raise QueryError("want: is empty. Name the variables to find, or leave it out to find all.")
             is_loop = kind == "loop" and parsed.is_fixed
             planned = make(self, observed, partial, started, names, parsed, 3 if is_loop else count, keep_all)
             made: Program | Loop | Route
@@ -227,6 +238,8 @@ class UNN(Graph):
                     course: Course = Plain(self, program, evidence, meter)
                 else:
                     assert isinstance(route, Route)
+                    if until.acceleration and not route.order.is_fixed:
+                        raise QueryError("acceleration needs an order that is the same in every sweep.")
                     course = Swept(self, route, evidence, until, meter)
                 found = settle(course, until, freeze=meter is None)
         if unrolls:
@@ -248,7 +261,8 @@ class UNN(Graph):
 
         It takes the observed tensors in the order of `observe` (for a partly observed one its value, then what is
         known) and gives those wanted: their values, or their pre-activations. With `tie=False` every step has weights
-        of its own, which begin as copies of the network's.
+        of its own, which begin as copies of the network's. A random order is drawn once. To export it with a batch of
+        any size, give `torch.export.export` the `dynamic_shapes=(({0: torch.export.Dim("batch")},),)`.
 
         >>> import torch, undirected as un
         >>> net = un.UNN(un.Variable("x", (2,)), un.Variable("y", (3,), un.Softmax()), un.Linear("x", "y"))
@@ -288,7 +302,10 @@ class UNN(Graph):
         x-y (Linear): multilinear, messages right
         Given x, the energy has a lower bound, whatever the weights.
         """
-        queries = [(), *((name,) for name in self._variables)] if observe is None else observe
+        always = tuple(self.directed_inputs())
+        if observe is None:
+            observe = [always, *((*always, name) for name in self._variables if name not in always)]
+        queries = observe
         return inspect(self, [self._names(query, "observe") for query in queries])
 
     def _check_size(self, values: Mapping[str, Tensor], planned: Plan, evidence: Evidence) -> None:

@@ -14,6 +14,7 @@ class Send:
     inputs: tuple[int, ...]  # the registers of the factor's variables, a stand-in of zeros for the receiver's
     bias: int | None  # the register of the receiver's bias, if this message carries it
     is_shifted: bool
+    is_directed: bool
     out: int
     free: tuple[int, ...] = ()
 

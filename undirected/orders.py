@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random as _random
 import re
 from abc import ABC, abstractmethod
@@ -122,7 +123,7 @@ def parse(order: str | Sequence[str | Sequence[str]] | Order | None) -> Order:
         return ForwardBackward()
     if isinstance(order, Order):
         return order
-    text = order if isinstance(order, str) else " ".join(map(_written, order))
+    text = order if isinstance(order, str) else written(order)
     groups: list[Group] = []
     inside: list[str] | None = None
     for token in re.findall(r"[()]|[^\s()]+", text):
@@ -164,11 +165,12 @@ def check(sweep: Sweep, graph: Graph, fixed: set[str]) -> None:
 
 def count(iterations: Iterations, training: bool) -> int:
     """How many iterations: a range is drawn from in training, and its middle taken otherwise."""
-    if isinstance(iterations, int) and not isinstance(iterations, bool):
-        low = high = iterations
-    elif isinstance(iterations, Sequence) and len(iterations) == 2:
-        low, high = iterations
-    else:
+    ends = tuple(iterations) if isinstance(iterations, Sequence) else (iterations, iterations)
+    try:
+        low, high = (operator.index(end) for end in ends)
+    except (TypeError, ValueError):
+        low, high = 0, -1
+    if isinstance(iterations, (bool, str)) or high < low == 0:
         raise QueryError(f"iterations: is a whole number or a range such as (1, 5), not {iterations!r}.")
     if low < 1 or high < low:
         raise QueryError(f"iterations: must be at least 1 and in order, not {iterations!r}.")
@@ -201,9 +203,9 @@ def shared_factor(graph: Graph, a: str, b: str) -> str | None:
     return next((factor for factor, _ in graph.links[a] if b in graph.factors[factor].variables), None)
 
 
-def _written(block: str | Sequence[str]) -> str:
-    """A block of an order in a list: a name, or a group of names."""
-    return block if isinstance(block, str) else f"({' '.join(block)})"
+def written(blocks: Iterable[str | Iterable[str]]) -> str:
+    """An order in a list, of names and groups of names, as text."""
+    return " ".join(block if isinstance(block, str) else f"({' '.join(block)})" for block in blocks)
 
 
 def _names(names: str | Sequence[str]) -> Group:

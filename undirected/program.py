@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from undirected.factors import Directed
 from undirected.listing import Listing
 from undirected.operation import Descent, Operation, Send, Set, reads, writes
 from undirected.plan import Message, Plan, Update, Value
@@ -202,7 +203,8 @@ def _send(graph: Graph, plan: Plan, message: Message, registers: Registers) -> S
     bias = registers.bias(message.target) if biased else None
     factor = graph.factors[message.factor]
     is_shifted = any(factor.shifts(i) for i in range(len(factor.variables)))
-    return Send(message.factor, place, inputs, bias, is_shifted, registers[message])
+    is_directed = isinstance(factor.original, Directed)
+    return Send(message.factor, place, inputs, bias, is_shifted, is_directed, registers[message])
 
 
 def _descent(graph: Graph, message: Message, registers: Registers) -> Descent:

@@ -54,6 +54,14 @@ class Regularizer(ABC):
         """`activation` without a mask, with what it decides already decided: for the inside of loops."""
         return self.activation
 
+    def check_shape(self, rank: int) -> None:  # noqa: B027 (most have nothing to say)
+        """Raise a ValueError if a variable with this many axes cannot have this regularizer."""
+
+    def check_known(  # noqa: B027
+        self, known: Bool[Tensor, "batch *event"], value: Float[Tensor, "batch *event"]
+    ) -> None:
+        """Raise a ValueError if nothing in the domain has these values where `known`."""
+
     def complete(
         self,
         t: Float[Tensor, "batch *event"],

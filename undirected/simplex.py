@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +31,20 @@ class Simplex(Regularizer):
         self.axis = axis
         self.scale = positive(scale, self)
 
+    def check_shape(self, rank: int) -> None:
+        if not -rank <= self.axis < rank:
+            raise ValueError(f"{self} has probabilities along axis {self.axis}, but there are {rank} axes.")
+
+    def check_known(self, known: Tensor, value: Tensor) -> None:
+        if concrete(value):
+            slack = torch.finfo(value.dtype).eps ** 0.5
+            mass = torch.where(known, value, 0).sum(self._dim())
+            lowest, highest = float(torch.where(known, value, 0).min()), float(mass.max())
+            if lowest < -slack or highest > 1 + slack:
+                raise ValueError(
+                    f"known entries of {self} are probabilities, but one is {lowest:.4g}, or they sum to {highest:.4g}."
+                )
+
     @abstractmethod
     def psi(self, h: Tensor, dim: int) -> Tensor:
         """Psi of each vector; `dim` is summed away."""
@@ -47,23 +63,26 @@ class Simplex(Regularizer):
         return self.scale
 
     def value(self, h: Tensor, mask: Tensor | None = None) -> Tensor:
-        dim = self._dim(h)
+        dim = self._dim()
         slack = torch.finfo(h.dtype).eps ** 0.5
         inside = (h >= -slack).all(dim) & ((h.sum(dim) - 1).abs() <= slack)
         return self.psi_scale * total(within(inside, self.psi(h, dim)), _rows(mask, h, dim))
 
     def conjugate(self, t: Tensor, mask: Tensor | None = None) -> Tensor:
-        dim = self._dim(t)
+        dim = self._dim()
         psi_star = self.psi_star(_fill(self._at_unit_scale(t), mask), dim)
         return self.psi_scale * total(psi_star, _rows(mask, t, dim))
 
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        return partial(self.link, dim=self._dim()) if self.psi_scale == 1.0 else self.activation
+
     def activation(self, t: Tensor, mask: Tensor | None = None) -> Tensor:
-        h = self.link(_fill(self._at_unit_scale(t), mask), self._dim(t))
+        h = self.link(_fill(self._at_unit_scale(t), mask), self._dim())
         return h if mask is None else torch.where(mask, h, 0)
 
     def complete(self, t: Tensor, known: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         """The known entries keep their values, the others share what is left of the mass."""
-        dim = self._dim(t)
+        dim = self._dim()
         free = ~known if mask is None else ~known & mask
         left = (1 - torch.where(known, value, 0).sum(dim, keepdim=True)).clamp_min(torch.finfo(t.dtype).eps)
         t = self._at_unit_scale(t) / left**self.degree
@@ -86,7 +105,7 @@ class Simplex(Regularizer):
     def radius(self, shape: tuple[int, ...]) -> float:
         return math.sqrt(math.prod(shape) / shape[self.axis])
 
-    def _dim(self, t: Tensor) -> int:
+    def _dim(self) -> int:
         return self.axis if self.axis < 0 else self.axis + 1
 
     def _at_unit_scale(self, t: Tensor) -> Tensor:
@@ -140,6 +159,10 @@ class CausalSoftmax(Simplex):
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__(-1, scale)
+
+    def check_shape(self, rank: int) -> None:
+        if rank < 2:
+            raise ValueError(f"{self} needs rows and their vectors, two axes, but there are {rank}.")
 
     def psi(self, h: Tensor, dim: int) -> Tensor:
         inside = (h.abs() * _after(h) <= torch.finfo(h.dtype).eps ** 0.5).all(dim)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Solution:
-    """The values found, by name: `solution["y"]`. What was observed is there too, as it was given."""
+    """The values found, by name: `solution["y"]`. What was observed is there too, labels as probability vectors."""
 
     values: dict[str, Tensor]
     preactivation: dict[str, Tensor]
@@ -58,19 +58,27 @@ class Solution:
     def __len__(self) -> int:
         return len(self.values)
 
+    def keys(self) -> list[str]:
+        return list(self.values)
+
+    def items(self) -> list[tuple[str, Tensor]]:
+        return list(self.values.items())
+
     @cached_property
     def energy(self) -> Float[Tensor, " batch"]:
-        """The energy of each example, Psi included. Computed when first asked for."""
+        """The energy of each example, Psi included. Variables that were never set are absent and count nothing.
+
+        Computed when first asked for, with the weights of that time: ask before the optimizer's step.
+        """
         return sum_terms(self.energy_terms)
 
     @cached_property
     def energy_terms(self) -> dict[str, Float[Tensor, " batch"]]:
-        """What each variable and factor adds to the energy. Infinite for a Softmax or a tree that was never set."""
-        graph, evidence = self._graph, self._evidence
-        values = {name: evidence.zeros(name) if x is None else x for name, x in self._state.items()}
-        terms = {
-            name: graph.variable_term(name, x, self._preactivations.get(name), evidence) for name, x in values.items()
-        }
+        """What each variable and factor adds to the energy."""
+        graph, evidence, t = self._graph, self._evidence, self._preactivations
+        set_ = {name: x for name, x in self._state.items() if x is not None}
+        terms = {name: graph.variable_term(name, x, t.get(name), evidence) for name, x in set_.items()}
+        values = {name: evidence.zeros(name) for name in graph.variables} | set_
         return terms | {name: graph.factor_term(name, values, evidence) for name in graph.factors}
 
     def __repr__(self) -> str:

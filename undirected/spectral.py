@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -145,6 +145,12 @@ class Spectral(Factor):
 
     def check_shift(self, variables: Mapping[str, Variable]) -> None:
         self.factor.check_shift(variables)
+
+    def sender(self, target: int, bias: Tensor | None) -> Callable[..., Tensor]:
+        scale, send = self.scale(), self.factor.sender(target, None)
+        if bias is None:
+            return lambda *values: scale * send(*values)
+        return lambda *values: scale * send(*values) + bias
 
     def reads_stand_in(self, target: int) -> bool:
         return self.factor.reads_stand_in(target)

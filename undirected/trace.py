@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,32 +74,42 @@ class Meter:
         if self.unset:
             return
         is_first = not self.terms
-        for variable in self.present if is_first else [name]:
-            x, t = self.values[variable], self.preactivations.get(variable)  # type: ignore[assignment]
-            self.terms[variable] = self.graph.variable_term(variable, x, t, self.evidence)
-        for factor in self.graph.factors if is_first else [f for f, _ in self.graph.links[name]]:
-            self.terms[factor] = self.graph.factor_term(factor, self.values, self.evidence)
+        touched = [*self.present, *self.graph.factors] if is_first else [name, *(f for f, _ in self.graph.links[name])]
+        before = {term: self.terms.get(term) for term in touched}
+        for term in touched:
+            self.terms[term] = self._term(term)
         self.energies.append(sum_terms(self.terms))
-        if self.check and len(self.energies) > 1:
-            self._compare(operation)
+        if self.check and not is_first:
+            self._compare(operation, before, {term: self.terms[term] for term in touched}, coarsest(x, t))  # type: ignore[arg-type]
 
-    def _compare(self, operation: Set) -> None:
-        before, after = self.energies[-2:]
-        size = sum_terms({name: term.abs() for name, term in self.terms.items()})
-        rose = after - before - ROUNDING * torch.finfo(after.dtype).eps * (1 + size)
+    def _term(self, name: str) -> Tensor:
+        if name in self.graph.variables:
+            return self.graph.variable_term(name, self.values[name], self.preactivations.get(name), self.evidence)
+        return self.graph.factor_term(name, self.values, self.evidence)
+
+    def _compare(self, operation: Set, old: dict[str, Tensor], new: dict[str, Tensor], eps: float) -> None:
+        """The terms that the update touched, before and after: the others are the same, or infinite for ever."""
+        before, after = sum_terms(old), sum_terms(new)
+        size = sum_terms({name: term.abs() for name, term in new.items()})
+        rose = after - before - ROUNDING * eps * (1 + size)
         rose = torch.where(before.isposinf() & ~after.isnan(), 0, rose)  # from outside a domain nothing can rise
         worst = int(rose.nan_to_num(nan=torch.inf).argmax())
-        if not after[worst] > -torch.inf and not before[worst] == torch.inf:
+        energies = [float(energy[worst]) for energy in self.energies[-2:]]
+        if not math.isfinite(
+            energies[0]
+        ):  # something observed lies outside its domain; compare what the update touched
+            energies = [float(before[worst]), float(after[worst])]
+        if not after[worst] > -torch.inf and before[worst] != torch.inf:
             observed = [name for name in self.evidence.values if name not in self.evidence.known]
             raise Diverged(
                 f"The update of {operation.variable} in iteration {operation.iteration} left the finite numbers: the "
-                f"energy of example {worst} went from {before[worst]:.6g} to {after[worst]:.6g}. "
+                f"energy of example {worst} went from {energies[0]:.6g} to {energies[1]:.6g}. "
                 f"{bound(self.graph, observed, self.evidence.known).explain()}"
             )
         if not rose[worst] <= 0:
             raise EnergyRose(
                 f"The update of {operation.variable} in iteration {operation.iteration} raised the energy of example "
-                f"{worst} from {before[worst]:.6g} to {after[worst]:.6g}, by {after[worst] - before[worst]:.3g}. An "
+                f"{worst} from {energies[0]:.6g} to {energies[1]:.6g}, by {after[worst] - before[worst]:.3g}. An "
                 f"exact block update cannot: see net.check() for a factor that is not multilinear, a message that is "
                 f"not its derivative, or a regularizer whose activation is not its minimiser."
             )
@@ -106,3 +117,12 @@ class Meter:
     def trace(self) -> Trace:
         batch = self.evidence.batch
         return Trace(tuple(self.steps), torch.stack(self.energies) if self.energies else torch.empty(0, batch))
+
+
+def coarsest(*tensors: Tensor) -> float:
+    """The rounding error of the least exact number type that took part."""
+    types = {tensor.dtype for tensor in tensors}
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        types.add(torch.get_autocast_dtype(device))
+    return max(torch.finfo(dtype).eps for dtype in types)

@@ -52,7 +52,8 @@ class Unrolled(nn.Module):
         rest = list(observed)
         takes = len(self.inputs) + len(self.plan.partial)
         if len(rest) != takes:
-            raise QueryError(f"takes {takes} tensors ({', '.join(self.inputs)}), got {len(rest)}.")
+            words = [f"{name}, known {name}" if name in self.plan.partial else name for name in self.inputs]
+            raise QueryError(f"takes {takes} tensors ({', '.join(words)}), got {len(rest)}.")
         given: dict[str, Tensor | Partial] = {}
         for name in self.inputs:
             value = rest.pop(0)

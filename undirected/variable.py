@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,7 +80,11 @@ class Variable:
         self.regularizer = Identity() if regularizer is None else regularizer
         if not isinstance(self.regularizer, Regularizer):
             raise DeclarationError(f"{where}: {regularizer!r} is no regularizer; write for example un.Tanh().")
-        if bias not in (True, False, "channel"):
+        try:
+            self.regularizer.check_shape(len(self.axes))
+        except ValueError as error:
+            raise DeclarationError(f"{where} {show(self.axes)}: {error}") from None
+        if not (bias is True or bias is False or bias == "channel"):
             raise DeclarationError(f"{where}: bias is True, False or 'channel', not {bias!r}.")
         if bias == "channel" and not (self.axes and isinstance(self.axes[0], int)):
             raise DeclarationError(f"{where}: bias='channel' needs a first axis of fixed size, but shape is {shape}.")
@@ -161,6 +166,9 @@ class Partial:
     """
 
     def __init__(self, value: Float[Tensor, "batch *event"], known: Bool[Tensor, ...]) -> None:
+        for what, given in (("value", value), ("known", known)):
+            if not isinstance(given, torch.Tensor):
+                raise QueryError(f"Partial: {what} is a tensor, not a {type(given).__name__}.")
         if known.dtype != torch.bool:
             raise QueryError(f"Partial: known is a boolean mask, not {known.dtype}. Write known=mask.bool().")
         try:
@@ -180,6 +188,10 @@ def show(shape: tuple[Axis | str, ...] | torch.Size) -> str:
 def _axis(size: int | str, where: str) -> Axis:
     if isinstance(size, str):
         return Symbol.parse(size, where)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    try:
+        number = 0 if isinstance(size, bool) else operator.index(size)
+    except TypeError:
+        number = 0
+    if number < 1:
         raise DeclarationError(f"{where}: {size!r} is no axis. Write a positive whole number, or a symbol such as 'n'.")
-    return size
+    return number

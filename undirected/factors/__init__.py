@@ -7,4 +7,16 @@ from undirected.factors.energy import Energy, descend
 from undirected.factors.factor import Factor, Tied, derivative
 from undirected.factors.linear import Linear
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "Directed", "Einsum", "Energy", "Factor", "Linear", "Tied", "derivative", "descend"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "Directed",
+    "Einsum",
+    "Energy",
+    "Factor",
+    "Linear",
+    "Tied",
+    "derivative",
+    "descend",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
@@ -70,14 +70,14 @@ class _Conv(Factor):
                     f"of shape (channels, {', '.join(['size'] * self.dimensions)})."
                 )
         channels = [int(a.axes[0]), int(b.axes[0])]  # type: ignore[arg-type]
-        if any(count % self.groups for count in channels):
+        if not isinstance(self.groups, int) or self.groups < 1 or any(count % self.groups for count in channels):
             raise DeclarationError(f"{where}: groups {self.groups} does not divide channels {channels}.")
         spatial = [self._convolved(axis, d, where) for d, axis in enumerate(a.axes[1:])]
         made = (b.axes[0], *(size for size, _ in spatial))
         if made != b.axes:
             raise DeclarationError(
                 f"{where}: {a.name} is {show(a.axes)}, kernel {self.kernel_size} and stride "
-                f"{self.stride} make {show(made)}, but {b.name} is declared {show(b.axes)}."
+                f"{self.stride}{self._more()} make {show(made)}, but {b.name} is declared {show(b.axes)}."
             )
         self._output_padding = tuple(left for _, left in spatial)
         weight: Tensor = self._module(*channels, self._kernel, groups=self.groups, bias=False).weight.detach()
@@ -88,6 +88,12 @@ class _Conv(Factor):
                 f"{where}: has weights {show(self.weight.shape)} from another network, here they are "
                 f"{show(weight.shape)}."
             )
+
+    def _more(self) -> str:
+        """What else decides the size, where it is not the default."""
+        more = [f", padding {self.padding}"] * any(self._padding)
+        more += [f", dilation {self.dilation}"] * any(d > 1 for d in self._dilation)
+        return "".join(more)
 
     def _convolved(self, axis: Axis, d: int, where: str) -> tuple[Axis, int]:
         """The size after the convolution, and what the stride leaves over."""
@@ -116,23 +122,23 @@ class _Conv(Factor):
         return total(self.message(1, a, b) * b)
 
     def message(self, target: int, *values: Tensor) -> Tensor:
-        return self._send(target, values[1 - target], None)
+        return self.sender(target, None)(*values)
 
     def biased_message(self, target: int, bias: Tensor, *values: Tensor) -> Tensor:
-        if bias.numel() != bias.shape[0]:  # a number per entry, not per channel
-            return self._send(target, values[1 - target], None) + bias
-        return self._send(target, values[1 - target], bias.flatten())
+        return self.sender(target, bias)(*values)
 
-    def _send(self, target: int, value: Tensor, bias: Tensor | None) -> Tensor:
-        message: Tensor
+    def sender(self, target: int, bias: Tensor | None) -> Callable[..., Tensor]:
+        if bias is not None and bias.numel() != bias.shape[0]:  # a number per entry, not per channel
+            send = self.sender(target, None)
+            return lambda a, b: send(a, b) + bias
+        weight, flat = self.weight, None if bias is None else bias.flatten()
+        stride, padding, dilation, groups = self._stride, self._padding, self._dilation, self.groups
         if target == 1:
-            message = self._forward(value, self.weight, bias, self._stride, self._padding, self._dilation, self.groups)
-        else:
-            # Where the stride leaves several sizes possible, output_padding picks the declared one.
-            message = self._transposed(
-                value, self.weight, bias, self._stride, self._padding, self._output_padding, self.groups, self._dilation
-            )
-        return message
+            forward = self._forward
+            return lambda a, b: forward(a, weight, flat, stride, padding, dilation, groups)
+        # Where the stride leaves several sizes possible, this picks the declared one.
+        transposed, output_padding = self._transposed, self._output_padding
+        return lambda a, b: transposed(b, weight, flat, stride, padding, output_padding, groups, dilation)
 
 
 class Conv1d(_Conv):

@@ -49,6 +49,8 @@ class Energy(Factor):
         name: str | None = None,
     ) -> None:
         super().__init__(*variables, name=name)
+        if steps < 1:
+            raise DeclarationError(f"Energy{variables}: steps must be at least 1, not {steps}.")
         self.function = function
         self.steps = steps
         self.linear = (linear,) if isinstance(linear, str) else tuple(linear)

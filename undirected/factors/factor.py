@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 
 from undirected.declaration import describe
 from undirected.errors import DeclarationError, unknown
-from undirected.variable import Symbol, Variable, show
+from undirected.variable import Axis, Symbol, Variable, show
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -45,6 +46,7 @@ class Factor(nn.Module, ABC):
                 f"Use un.Energy for energies of other forms."
             )
         self.variables = variables
+        self.built_for: tuple[tuple[Axis, ...], ...] | None = None  # the variables' axes in the network that it is in
         self.name = self.default_name if name is None else name
         # Parameters stay learned, other tensors become buffers that move with the module.
         self._shifts = {variable: f"shift_{variable}" for variable in shift or {}}
@@ -92,6 +94,10 @@ class Factor(nn.Module, ABC):
             return self.score(*values[:target], x, *values[target + 1 :]).sum()
 
         return derivative(scored, values[target])
+
+    def sender(self, target: int, bias: Tensor | None) -> Callable[..., Tensor]:
+        """The message as a function of the values alone, the bias (if any) added: for the inside of loops."""
+        return partial(self.message, target) if bias is None else partial(self.biased_message, target, bias)
 
     def reads_stand_in(self, target: int) -> bool:
         """Does `message` look at the stand-in? If not, it gets None, which costs nothing."""
@@ -167,6 +173,9 @@ class Tied(Factor):
 
     def shifted(self, values: list[Tensor], masks: list[Tensor | None]) -> list[Tensor]:
         return self.original.shifted(values, masks)
+
+    def sender(self, target: int, bias: Tensor | None) -> Callable[..., Tensor]:
+        return self.original.sender(target, bias)
 
     def reads_stand_in(self, target: int) -> bool:
         return self.original.reads_stand_in(target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
@@ -56,6 +56,15 @@ class Linear(Factor):
                 f"{self}: has weights {show(self.weight.shape)} from another network, but {a.name} is {show(a.axes)} "
                 f"and {b.name} is {show(b.axes)}."
             )
+
+    def sender(self, target: int, bias: Tensor | None) -> Callable[..., Tensor]:
+        if not self._is_simple:
+            return super().sender(target, bias)
+        weight = self.weight
+        if target == 0:
+            return (lambda a, b: b @ weight) if bias is None else (lambda a, b: b @ weight + bias)
+        flat = None if bias is None else bias.flatten()
+        return lambda a, b: F.linear(a, weight, flat)
 
     def reads_stand_in(self, target: int) -> bool:
         assert self._ends is not None
