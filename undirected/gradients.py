@@ -217,14 +217,15 @@ class _Implicit(torch.autograd.Function):
             }
             inner = slopes_by(ctx.start, found, slopes)
             added = solve_hessian(gradient, step, ctx.left, inner, observed, ctx.weights, report)
+            for i, name in enumerate(observed):  # what is known of a variable is the observed value itself
+                if name in step.evidence.known and name in inner and observed[name].requires_grad:
+                    added[i] = _sum(added[i], inner[name] * step.evidence.known[name])
         else:
             for name, slope in solve_adjoint(gradient, step, ctx.start, ctx.left, found, slopes, report).items():
                 every[names.index(name)] = every[names.index(name)] + slope
-        inputs = [*ctx.held, *ctx.weights]
-        direct = pull(found, every, inputs)
-        count, apart = len(ctx.held), len(ctx.observed)
-        weights = [_sum(a, b) for a, b in zip(direct[count:], added[apart:], strict=True)]
-        return None, *direct[:count], *added[:apart], *weights
+        count = len(ctx.held)
+        direct = pull(found, every, [*ctx.held, *ctx.observed, *ctx.weights])
+        return None, *direct[:count], *(_sum(a, b) for a, b in zip(direct[count:], added, strict=True))
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

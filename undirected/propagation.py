@@ -67,7 +67,11 @@ def propagate(
         slope = (largest * (energies[0] - energies[1]) / apart).sum()
     grads = pull([slope], [torch.ones_like(slope)], wanted)
     added = iter([_sum(a, b) for a, b in zip(grads, direct, strict=True)])
-    return [next(added) if x.requires_grad else None for x in (*observed.values(), *weights)]
+    result = [next(added) if x.requires_grad else None for x in (*observed.values(), *weights)]
+    for i, (name, x) in enumerate(observed.items()):  # what is known of a variable is the observed value itself
+        if name in evidence.known and name in slopes and x.requires_grad:
+            result[i] = _sum(result[i], slopes[name] * evidence.known[name])
+    return result
 
 
 def _through_preactivations(

@@ -200,7 +200,7 @@ class Map:
         activations = dict(activations or self.activations())
         descend = self._step if linear else descent(self.graph, activations, self.evidence)
         if nudge is not None:
-            activations |= {name: _nudged(activations[name], nudge[name]) for name in nudge}
+            activations = {**activations, **{name: _nudged(activations[name], nudge[name]) for name in nudge}}
             inner = descend
             descend = lambda operation, t, inputs: inner(operation, t - nudge[operation.variable], inputs)  # noqa: E731
         self._run(self.sweep.listing, registers, activations, watch, descend)
