@@ -115,7 +115,7 @@ def _complete_arguments(parser: Any) -> None:
         "--hide", type=str, default="bottom", help="top, bottom, left, right, or a picture that is white where hidden"
     )
     parser.add_argument("--class", type=int | None, default=None, help="what it is; found as well if not given")
-    parser.add_argument("--iterations", type=int, default=10, help="sweeps")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
     _common(parser, "out/images/completed")
 
 

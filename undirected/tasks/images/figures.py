@@ -31,7 +31,7 @@ def of_run(trained: Trained) -> list[Path]:
     paths = [out / f"{name}.png" for name in ("prototypes", "energy", "completion", "confusion")]
     prototypes({f"k = {iterations}": (net, iterations)}, trained.images.classes, paths[0])
     energy(net, trained.images, iterations, paths[1])
-    completion(net, trained.images, paths[2])
+    completion(net, trained.images, iterations, paths[2])
     tester = Tester(net, len(trained.images.classes), iterations, trained.settings.seed)
     test(tester, Pieces(trained.images.test), trained.settings.device, "32")
     confusion(tester.found["confusion"], trained.images.classes, paths[3])
@@ -78,7 +78,7 @@ def energy(net: UNN, images: Images, iterations: int, path: Path) -> None:
 
 
 @torch.no_grad()
-def completion(net: UNN, images: Images, path: Path, iterations: int = 10, which: str = "bottom") -> None:
+def completion(net: UNN, images: Images, iterations: int, path: Path, which: str = "bottom") -> None:
     """One image of each class with a half hidden, filled in without its class and with it."""
     chosen = first_of_each_class(images)
     whole, labels = images.test.images[chosen], images.test.labels[chosen]

@@ -14,13 +14,12 @@ from undirected.network import UNN
 from undirected.solution import Solution
 from undirected.tasks.images.data import FASHION
 from undirected.tasks.images.evaluation import open_model
-from undirected.tasks.images.model import draw, read
+from undirected.tasks.images.model import DRAW, draw, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
 from undirected.variable import Partial
 
-#: Around from what is known of the image, up to the class and back to the image.
+#: From what is known of the image up to the class, and back to the image. Given the class, the order of drawing.
 COMPLETE = "h1 h2 y h2 h1 x"
-COMPLETE_GIVEN_CLASS = "h1 h2 h1 x"
 SIDES = ("top", "bottom", "left", "right")
 
 
@@ -135,7 +134,7 @@ def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, ite
     observe: dict[str, Tensor | Partial] = {"x": Partial(images, known=~hidden)}
     if labels is None:
         return net(observe=observe, want=["x", "y"], order=COMPLETE, iterations=iterations)
-    return net(observe={**observe, "y": labels}, want="x", order=COMPLETE_GIVEN_CLASS, iterations=iterations)
+    return net(observe={**observe, "y": labels}, want="x", order=DRAW, iterations=iterations)
 
 
 def hidden_half(side: int, which: str) -> Tensor:
@@ -153,7 +152,7 @@ def complete(
     picture: Path,
     hide: str = "bottom",
     label: int | None = None,
-    iterations: int = 10,
+    iterations: int | None = None,
     out: Path | str = "out/images/completed",
     seed: int = 0,
     device: str = "cpu",
@@ -166,7 +165,7 @@ def complete(
         if not mask.any():
             raise QueryError(f"--hide {hide}: hides nothing.")
         labels = None if label is None else session.label(label)
-        found = fill_in(session.net, image, mask.to(session.device), labels, iterations)
+        found = fill_in(session.net, image, mask.to(session.device), labels, iterations or session.iterations)
         shares = found["y"][0].float()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
