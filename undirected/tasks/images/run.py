@@ -83,7 +83,7 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
     if settings.patience:
         callbacks.append(EarlyStopping("val_accuracy", patience=settings.patience, mode="max"))
     if progress:
-        callbacks.append(RichProgressBar())
+        callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
     trainer = _trainer(
         settings.device,
         settings.precision,
