@@ -111,6 +111,35 @@ def test_random_orders_settle_too():
     torch.testing.assert_close(found["y"], expected["y"], rtol=1e-9, atol=1e-9)
 
 
+@torch.no_grad()
+def test_greedy_choice_settles_where_sweeps_do():  # one equilibrium, by any way to it
+    net, x = net_of(), torch.randn(6, 4).double()
+    found = net(observe={"x": x}, order=un.orders.greedy(), until=un.Tolerance(1e-11, max_iterations=300))
+    expected = net(observe={"x": x}, until=un.Tolerance(1e-12, max_iterations=500))
+    assert found.converged.all()
+    torch.testing.assert_close(found["y"], expected["y"], rtol=1e-9, atol=1e-9)
+    with pytest.raises(QueryError, match="give until"):
+        net(observe={"x": x}, order=un.orders.greedy(), iterations=3)
+
+
+@torch.no_grad()
+def test_greedy_updates_the_block_that_changes_most():  # written again, one example at a time
+    net, x = net_of(0.9), torch.randn(3, 4).double()
+    until = un.Tolerance(1e-14, max_iterations=2, otherwise="ignore")
+    found = net(observe={"x": x}, order=un.orders.greedy(), until=until)
+    for i in range(3):
+        values = {"x": x[i : i + 1]} | {n: net(observe={"x": x[i : i + 1]})[n] for n in ("h", "g", "y")}
+        for _ in range(3):
+            tried = {}
+            for name in ("h", "g", "y"):
+                rest = {other: value for other, value in values.items() if other != name}
+                tried[name] = net(observe=rest, want=name)[name]
+            most = max(tried, key=lambda name, t=tried, v=values: float((t[name] - v[name]).abs().max()))
+            values[most] = tried[most]
+        for name in ("h", "g", "y"):
+            torch.testing.assert_close(found[name][i : i + 1], values[name])
+
+
 def test_what_does_not_go_together():
     net, x = net_of(), torch.randn(2, 4).double()
     fast = un.Tolerance(acceleration="anderson")

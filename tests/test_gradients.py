@@ -1,5 +1,8 @@
 """Gradients at equilibrium: against a long unrolled solve in float64, on graphs of every sort."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -279,16 +282,24 @@ def test_training_at_equilibrium_learns(double):  # as much as with unrolled swe
     for gradient in (un.Unroll(), un.Implicit(), un.EquilibriumPropagation(0.05), un.OneStep()):
         net, observe, _ = layered()
         labels = torch.tensor([0, 1, 2, 0, 1])
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
         losses = []
-        for _ in range(12):
+        for _ in range(8):
             optimizer.zero_grad()
-            solution = net(observe=observe, want="y", until=un.Tolerance(1e-5, max_iterations=500), gradient=gradient)
+            solution = net(observe=observe, want="y", until=un.Tolerance(1e-5), gradient=gradient)
             loss = un.fenchel_young(solution, "y", labels).mean()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        assert losses[-1] < 0.9 * losses[0]
+        assert losses[-1] < losses[0] - 0.1
         ends[type(gradient)] = losses[-1]
     assert abs(ends[un.Implicit] - ends[un.Unroll]) < 0.02
     assert abs(ends[un.EquilibriumPropagation] - ends[un.Unroll]) < 0.02
+
+
+def test_the_page_runs_as_printed():
+    text = (Path(__file__).parents[1] / "docs" / "gradients.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    exec(compile(block, "docs/gradients.md", "exec"), names)
+    assert names["solution"].adjoint.converged.all()

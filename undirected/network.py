@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from undirected import orders
-from undirected.acceleration import Swept
 from undirected.adjoint import Adjoint
 from undirected.bounds import Bound, bound
+from undirected.courses import course_of
 from undirected.equilibrium import Course, Equilibrium, Plain, Tolerance, check_size, same_end, settle, too_large
 from undirected.errors import QueryError, unknown
 from undirected.evidence import Evidence, Observed, Start, gather, starting
@@ -192,7 +192,10 @@ class UNN(Graph):
             names = None if wanted is None else self._names(wanted, "want")
             if names == ():
                 raise QueryError("want: is empty. Name the variables to find, or leave it out to find all.")
-            is_loop = kind == "loop" and parsed.is_fixed
+            is_greedy = isinstance(parsed, orders.Greedy)
+            if is_greedy and kind in ("program", "whole"):
+                raise QueryError("a greedy order goes on until an un.Tolerance is met; give until=.")
+            is_loop = kind == "loop" and parsed.is_fixed and not is_greedy
             planned = make(self, observed, partial, started, names, parsed, 3 if is_loop else count, keep_all)
             made: Program | Loop | Route
             if is_loop:
@@ -221,8 +224,6 @@ class UNN(Graph):
         meter: Meter | None,
     ) -> tuple[Equilibrium, Adjoint | None]:
         """To equilibrium, or differentiated at the end of a solve that keeps nothing."""
-        if until is not None and until.acceleration and meter is not None:
-            raise QueryError("check and trace follow single updates; leave out the acceleration of until.")
         unrolls = gradient.unrolls(None) or not torch.is_grad_enabled()
         route = program
         if not isinstance(program, Route) and (until is None or not until.is_plain or not unrolls):
@@ -238,9 +239,7 @@ class UNN(Graph):
                     course: Course = Plain(self, program, evidence, meter)
                 else:
                     assert isinstance(route, Route)
-                    if until.acceleration and not route.order.is_fixed:
-                        raise QueryError("acceleration needs an order that is the same in every sweep.")
-                    course = Swept(self, route, evidence, until, meter)
+                    course = course_of(self, route, evidence, until, meter)
                 found = settle(course, until, freeze=meter is None)
         if unrolls:
             return found, None

@@ -94,6 +94,11 @@ class Colored(Order):
         return [tuple(map(tuple, groups))] * iterations
 
 
+@dataclass(frozen=True)
+class Greedy(ForwardBackward):
+    """One sweep away from what is observed and back; then always the block that would change most."""
+
+
 def forward_backward() -> Order:
     """Away from what is observed and back again: `h1 h2 y h2` for x - h1 - h2 - y given x. The default."""
     return ForwardBackward()
@@ -111,6 +116,11 @@ def random(names: str | Sequence[str] | None = None, last: str | Sequence[str] =
 def colored() -> Order:
     """Groups of blocks that share no factor, as few as a greedy colouring finds."""
     return Colored()
+
+
+def greedy() -> Order:
+    """Always the block that would change most, for each example by itself. Needs `until`."""
+    return Greedy()
 
 
 def parse(order: str | Sequence[str | Sequence[str]] | Order | None) -> Order:
