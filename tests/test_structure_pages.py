@@ -52,3 +52,9 @@ def test_brackets():
     found = results("brackets")
     assert found["projective trees"] > 0.9
     assert found["free trees"] < 0.5
+
+
+@pytest.mark.slow
+def test_trees():
+    found = results("trees")
+    assert found["trees"] > found["each head alone"] + 0.05
