@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageDraw
 
 from undirected.errors import FileError, QueryError
-from undirected.tasks.images.evaluation import evaluate, recognised
+from undirected.tasks.images.evaluation import evaluate
 from undirected.tasks.images.model import draw, read
 from undirected.tasks.images.picture import open_picture
 from undirected.tasks.images.use import classify, complete, fill_in, generate, hidden_half
@@ -146,14 +146,6 @@ def test_evaluation_counts_every_test_image(trained):
     assert found.confusion.sum() == found.count == 300
     assert found.confusion.diagonal().sum() / 300 == pytest.approx(found.accuracy)
     assert found.confusion.sum(1).tolist() == trained.images.test.labels.bincount().tolist()
-
-
-def test_a_network_recognises_a_drawing_if_it_reads_the_class_in_it(trained):
-    found = recognised(trained.net, trained.net, 1)
-    with torch.no_grad():
-        for number in range(10):
-            drawing = draw(trained.net, torch.tensor([number]), 1)["x"]
-            assert bool(found[number]) == (int(read(trained.net, drawing, 1)["y"].argmax()) == number)
 
 
 def test_files_that_are_no_image_networks_are_refused(tmp_path, trained):

@@ -1,4 +1,4 @@
-"""Evaluation: a saved network on test images, and whether what it draws is recognised by another."""
+"""Evaluation: a saved network on test images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from undirected.files import load as load_network
 from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
-from undirected.tasks.images.model import draw, read
+from undirected.tasks.images.model import read
 from undirected.tasks.images.run import SETTINGS, read_settings, test
 from undirected.tasks.images.settings import MODEL
 
@@ -93,11 +93,3 @@ class Tester(lightning.LightningModule):
 
     def on_test_epoch_end(self) -> None:
         self.found = {name: value.cpu() for name, value in self.metrics.compute().items()}
-
-
-@torch.no_grad()
-def recognised(net: UNN, judge: UNN, iterations: int) -> Tensor:
-    """For each class: does another network, reading once, see that class in this network's drawing of it?"""
-    classes = torch.arange(int(net.variables["y"].shape[0]))
-    drawings = draw(net, classes, iterations)["x"]
-    return read(judge, drawings, 1)["y"].argmax(1) == classes

@@ -23,7 +23,7 @@ from torch import nn
 from undirected.errors import FileError
 from undirected.files import save
 from undirected.network import UNN
-from undirected.tasks.images.batches import Pieces
+from undirected.tasks.images.batches import Batches, Pieces
 from undirected.tasks.images.data import Images, load
 from undirected.tasks.images.learner import Learner, parameters
 from undirected.tasks.images.settings import MODEL, Settings
@@ -128,6 +128,14 @@ def finished(out: Path, settings: Settings, learner: Learner, images: Images) ->
     (best,) = (out / "checkpoints").glob("best-*.ckpt")
     learner.load_state_dict(torch.load(best, weights_only=False)["state_dict"])
     return Trained(out, settings, learner.net.eval(), images, read_result(out))
+
+
+def fit(module: lightning.LightningModule, batches: Batches, epochs: int) -> None:
+    """Train a module on the CPU and keep nothing but its weights."""
+    plain = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    trainer = _trainer("cpu", "32", devices=1, max_epochs=epochs, **plain)
+    with _quiet():
+        trainer.fit(module, batches)
 
 
 def test(module: lightning.LightningModule, pieces: Pieces, device: str, precision: str) -> dict[str, float]:
