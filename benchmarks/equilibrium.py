@@ -160,7 +160,7 @@ def against_torchdeq(net: un.UNN, x: Tensor, labels: Tensor, rounds: int) -> lis
         def reached() -> float:
             with torch.no_grad():
                 after = sweep_by_hand(net, x)(last["h2"], last["y"])
-            return max(float((a - last[name]).abs().max()) for a, name in zip(after, last, strict=True))
+            return max(float((a - last[name].detach()).abs().max()) for a, name in zip(after, last, strict=True))
 
         return step, reached
 
@@ -211,16 +211,23 @@ def main() -> None:
         "`benchmarks/equilibrium.py`.",
         "",
     ]
-    tables = [
-        ["## Memory", "", *memory(net, x, labels)],
-        ["## Sweeps", "", "To a residual of 1e-5. Sweeps that Anderson took back count too.", "", *sweeps(net, x)],
-        ["## Time", "", "Interleaved, medians.", "", *against_torchdeq(net, x, labels, arguments.rounds)],
+    tables: list[Callable[[], list[str]]] = [
+        lambda: ["## Memory", "", *memory(net, x, labels)],
+        lambda: ["## Time", "", "Interleaved, medians.", "", *against_torchdeq(net, x, labels, arguments.rounds)],
+        lambda: [
+            "## Sweeps",
+            "",
+            "To a residual of 1e-5. Sweeps that Anderson took back count too.",
+            "",
+            *sweeps(net, x),
+        ],
     ]
-    text = "\n".join(head + ["\n".join([*table, ""]) for table in tables])
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text)
+    for table in tables:
+        head += [*table(), ""]
+        if arguments.out:
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            arguments.out.write_text("\n".join(head))
+    print("\n".join(head))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from undirected.orders import Iterations, Order
 from undirected.plan import Plan, make
 from undirected.program import Loop, Program, assemble, assemble_loop
 from undirected.regularizers import concrete
+from undirected.settled import Settled
 from undirected.solution import Solution, same_count
 from undirected.solve import run
 from undirected.sweep import Route
@@ -255,7 +256,8 @@ class UNN(Graph):
         iterations: int = 1,
         preactivation: bool = False,
         tie: bool = True,
-    ) -> Unrolled:
+        until: Tolerance | None = None,
+    ) -> Unrolled | Settled:
         """The same computation as a plain directed module, for `torch.compile`, `torch.export` and ONNX.
 
         It takes the observed tensors in the order of `observe` (for a partly observed one its value, then what is
@@ -273,6 +275,12 @@ class UNN(Graph):
         names = self._names(observe, "observe")
         partial = tuple(name for name, value in values.items() if isinstance(value, Partial))
         observed = tuple(name for name in names if name not in partial)
+        if until is not None:
+            route = self._planned(observed, partial, {}, want, order, 1, True, "route")[1]
+            assert isinstance(route, Route)
+            if partial or preactivation or not tie or not until.is_plain or not route.order.is_fixed:
+                raise QueryError("unrolled: until takes whole observations, plain sweeps and a fixed order, tied.")
+            return Settled(self, names, route, until)
         count = orders.count(iterations, training=False)
         planned, program = self._planned(observed, partial, {}, want, order, count, False, "program")
         assert isinstance(program, Program)
