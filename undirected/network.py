@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial as partial_of
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from undirected import orders
-from undirected.adjoint import Adjoint
 from undirected.bounds import Bound, bound
-from undirected.courses import course_of
-from undirected.equilibrium import Course, Equilibrium, Plain, Tolerance, check_size, same_end, settle, too_large
+from undirected.courses import equilibrium
+from undirected.equilibrium import Tolerance, check_size, too_large
 from undirected.errors import QueryError, unknown
 from undirected.evidence import Evidence, Observed, Start, gather, starting
 from undirected.factors import Factor
-from undirected.gradients import Gradient, Unroll, attach
+from undirected.gradients import Gradient, Unroll
 from undirected.graph import Graph
 from undirected.inspection import Report, inspect
 from undirected.orders import Iterations, Order
@@ -108,7 +107,9 @@ class UNN(Graph):
             state: dict[str, Tensor | None]
             preactivations: dict[str, Tensor]
             if until is not None or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled()):
-                found, adjoint = self._settled(query, program, evidence, count, until, gradient or Unroll(), meter)
+                planned_as = partial_of(self._planned, *query)
+                how = gradient or Unroll()
+                found, adjoint = equilibrium(self, planned_as, program, evidence, count, until, how, meter)
                 given = {**evidence.values, **evidence.start, **found.values}
                 state = {name: given.get(name) for name in self._variables}
                 preactivations = found.preactivations
@@ -213,40 +214,6 @@ class UNN(Graph):
                 if len(self._plans) > KEPT_PLANS:
                     self._plans.popitem(last=False)
         return found
-
-    def _settled(
-        self,
-        query: tuple[Any, Any, Any, Any, Any],
-        program: Program | Loop | Route,
-        evidence: Evidence,
-        count: int,
-        until: Tolerance | None,
-        gradient: Gradient,
-        meter: Meter | None,
-    ) -> tuple[Equilibrium, Adjoint | None]:
-        """To equilibrium, or differentiated at the end of a solve that keeps nothing."""
-        unrolls = gradient.unrolls(None) or not torch.is_grad_enabled()
-        route = program
-        if not isinstance(program, Route) and (until is None or not until.is_plain or not unrolls):
-            route = self._planned(*query, 1, True, "route")[1]
-        with torch.set_grad_enabled(unrolls and torch.is_grad_enabled()):
-            if until is None:
-                whole = self._planned(*query, count - gradient.sweeps, True, "whole")[1]
-                assert isinstance(whole, Program)
-                registers = run(self, whole, evidence, meter)
-                found = same_end(whole, registers, count, evidence)
-            else:
-                if isinstance(program, Loop) and until.is_plain:
-                    course: Course = Plain(self, program, evidence, meter)
-                else:
-                    assert isinstance(route, Route)
-                    course = course_of(self, route, evidence, until, meter)
-                found = settle(course, until, freeze=meter is None)
-        if unrolls:
-            return found, None
-        assert isinstance(route, Route)
-        end = attach(gradient, self, route, evidence, found.values, found.preactivations)
-        return replace(found, values=end.values, preactivations=end.preactivations), end.adjoint
 
     def unrolled(
         self,

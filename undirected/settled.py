@@ -59,6 +59,6 @@ class Settled(nn.Module):
             state = while_loop(goes_on, sweep, state)
         else:
             while bool(goes_on(*state)):  # type: ignore[arg-type]
-                state = sweep(*state)  # type: ignore[arg-type, assignment]
+                state = sweep(*state)  # type: ignore[arg-type]
         found = tuple(state[2 + names.index(name)] for name in self.want)
         return found[0] if len(found) == 1 else found  # type: ignore[return-value]
