@@ -1,7 +1,7 @@
 """The engine against code written by hand: time, memory and import time, as ratios.
 
-    python benchmarks/engine.py                 # prints the tables
-    python benchmarks/engine.py --out docs/results/engine.md
+python benchmarks/engine.py                 # prints the tables
+python benchmarks/engine.py --out docs/results/engine.md
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def convolutions(rounds: int) -> list[str]:
     def engine(k: int) -> Callable[[], Tensor]:
         return lambda: net({"x": x}, want="y", order="h1 h2 y h2", iterations=k).preactivation["y"]
 
-    rows = ["| network | engine / best by hand | naive / engine | peak memory, engine / by hand |", "| --- | --- | --- | --- |"]
+    rows = [
+        "| network | engine / best by hand | naive / engine | peak memory, engine / by hand |",
+        "| --- | --- | --- | --- |",
+    ]
     for k in (1, 3, 5):
         torch.testing.assert_close(engine(k)(), by_hand(w, x, k))
         torch.testing.assert_close(naive(w, x, k), by_hand(w, x, k))
@@ -148,7 +151,8 @@ def small(rounds: int) -> list[str]:
     torch.testing.assert_close(engine(), hand())
     parameters = [w1, w2, w3, b1, b2, b3]
     seconds = medians(
-        {"engine": training_step(engine, labels, parameters), "hand": training_step(hand, labels, parameters)}, rounds * 20
+        {"engine": training_step(engine, labels, parameters), "hand": training_step(hand, labels, parameters)},
+        rounds * 20,
     )
     with torch.no_grad():
         forward = medians({"engine": engine, "hand": hand}, rounds * 20)
@@ -163,7 +167,11 @@ def small(rounds: int) -> list[str]:
 def import_time(rounds: int) -> list[str]:
     code = "import time, torch; t = time.perf_counter(); import undirected; print(time.perf_counter() - t)"
     seconds = sorted(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(max(rounds // 5, 3)))
-    return ["| `import undirected`, after `import torch` | seconds |", "| --- | --- |", f"| median | {seconds[len(seconds) // 2]:.3f} |"]
+    return [
+        "| `import undirected`, after `import torch` | seconds |",
+        "| --- | --- |",
+        f"| median | {seconds[len(seconds) // 2]:.3f} |",
+    ]
 
 
 def main() -> None:
@@ -172,7 +180,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     arguments = parser.parse_args()
     head = ["# The engine against code written by hand", "", setting(), ""]
-    head += ["One training step (forward and backward), medians of interleaved runs. Order `h1 h2 y h2`, batch 256.", ""]
+    head += [
+        "One training step (forward and backward), medians of interleaved runs. Order `h1 h2 y h2`, batch 256.",
+        "",
+    ]
     tables = [convolutions(arguments.rounds), small(arguments.rounds), import_time(arguments.rounds)]
     text = "\n".join(head + ["\n".join([*table, ""]) for table in tables])
     print(text)

@@ -163,6 +163,8 @@ def test_divergence_is_explained():  # the coupling grows without bound, and the
     )
     with torch.no_grad():
         net.factors["a-b"].weight.copy_(3 * torch.eye(2))
-    with pytest.raises(Diverged, match=r"b has grown to .* finite numbers \(example 0\).*spectral norm of the coupling of a, b") as caught:
+    with pytest.raises(
+        Diverged, match=r"b has grown to .* finite numbers \(example 0\).*spectral norm of the coupling of a, b"
+    ) as caught:
         net(observe={"x": torch.ones(1, 2)}, until=un.Tolerance(max_iterations=1000))
     assert "is 3 and must stay below 1" in str(caught.value)
