@@ -14,12 +14,10 @@ from undirected.network import UNN
 from undirected.solution import Solution
 from undirected.tasks.images.data import FASHION
 from undirected.tasks.images.evaluation import open_model
-from undirected.tasks.images.model import DRAW, draw, read
+from undirected.tasks.images.model import DRAW, READ, draw, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
 from undirected.variable import Partial
 
-#: From what is known of the image up to the class, and back to the image. Given the class, the order of drawing.
-COMPLETE = "h1 h2 y h2 h1 x"
 SIDES = ("top", "bottom", "left", "right")
 
 
@@ -130,11 +128,19 @@ def generate(
 
 
 def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, iterations: int) -> Solution:
-    """The images with their hidden pixels found, and the class too unless labels give it."""
-    observe: dict[str, Tensor | Partial] = {"x": Partial(images, known=~hidden)}
+    """The images with their hidden pixels found, and the class too unless labels give it.
+
+    What is hidden starts as paper, and the class is read. Then the class is drawn, and from that drawing on, one sweep
+    makes the hidden pixels fit the known ones.
+    """
+    known = Partial(images, known=~hidden)
     if labels is None:
-        return net(observe=observe, want=["x", "y"], order=COMPLETE, iterations=iterations)
-    return net(observe={**observe, "y": labels}, want="x", order=DRAW, iterations=iterations)
+        paper = torch.full_like(images, -1)
+        y = net(observe={"x": known}, want="y", order=READ, iterations=iterations, init={"x": paper})["y"]
+    else:
+        y = torch.nn.functional.one_hot(labels, int(net.variables["y"].shape[0])).to(images.dtype)
+    drawing = draw(net, y, iterations)["x"]
+    return net(observe={"x": known, "y": y}, want="x", order=DRAW, iterations=1, init={"x": drawing})
 
 
 def hidden_half(side: int, which: str) -> Tensor:
