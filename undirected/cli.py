@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -62,7 +63,9 @@ def _run(command: Any, chosen: dict[str, Any]) -> int:
     as_json = bool(chosen.pop("json"))
     chosen.pop("config", None)
     try:
-        print(command.run(chosen).show(as_json))
+        print(command.run(chosen).show(as_json), flush=True)
+    except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as stop:
         print(f"Stopped. {stop}".strip(), file=sys.stderr)
         return INTERRUPTED
