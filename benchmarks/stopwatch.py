@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +16,18 @@ from torch.profiler import ProfilerActivity, profile
 def medians(
     functions: Mapping[str, Callable[[], object]], rounds: int = 25, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Seconds per call. Each round runs every function once, so that noise hits all alike."""
+    """Seconds per call. Each round runs every function once, so that noise hits all alike, in an order of its own: what
+    one leaves in memory and caches is the next one's luck."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
         function()
+    order, shuffle = list(functions), random.Random(0).shuffle
     for _ in range(rounds):
-        for name, function in functions.items():
+        shuffle(order)
+        for name in order:
             begin = clock()
-            function()
+            functions[name]()
             seconds[name].append(clock() - begin)
     return {name: statistics.median(times) for name, times in seconds.items()}
 
