@@ -183,7 +183,8 @@ def main() -> None:
     torch.set_num_threads(1)  # so that CPU time compares, whatever else the machine does
     head = ["# The engine against code written by hand", "", setting(), ""]
     head += [
-        "One training step (forward and backward), medians of interleaved runs. Order `h1 h2 y h2`, batch 256; CPU time of one thread.",
+        "One training step (forward and backward), medians of interleaved runs. Order `h1 h2 y h2`, batch 256; "
+        "CPU time of one thread.",
         "",
     ]
     tables = [convolutions(arguments.rounds), small(arguments.rounds), import_time(arguments.rounds)]
