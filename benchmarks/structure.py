@@ -1,7 +1,7 @@
 """Trees against SuPar 1.1.4 and torch-struct 0.5: ratios of CPU time, in one process, interleaved, on one thread.
 
-    pip install --no-deps --target /tmp/rivals supar==1.1.4 torch-struct==0.5
-    python benchmarks/structure.py /tmp/rivals                  # prints; add --write to renew docs/results/structure.md
+    pip install --no-deps --target rivals supar==1.1.4 torch-struct==0.5
+    python benchmarks/structure.py rivals                       # prints; add --write to renew docs/results/structure.md
 
 The two are needed for this only. SuPar's structures are imported without the rest of it, which needs more packages.
 """
@@ -78,10 +78,13 @@ def trained(distribution, shape: tuple[int, ...]):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rivals", help="folder with supar and torch_struct")
+    parser.add_argument("rivals", nargs="?", default="rivals", help="folder with supar and torch_struct")
     parser.add_argument("--seconds", type=float, default=5.0, help="per row")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
+    if not os.path.isdir(arguments.rivals):
+        print(f"Nothing measured: there is no folder {arguments.rivals} with SuPar and torch-struct; see --help.")
+        return
     torch.set_num_threads(1)
     torch.manual_seed(0)
     warnings.filterwarnings("ignore", message=".*arg_constraints.*")
