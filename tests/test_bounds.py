@@ -184,3 +184,19 @@ def test_one_sided_domains_against_real_solves(kinds, seed):  # what is said to 
     except Diverged:
         fell = True
     assert fell == (verdict == "no")
+
+
+def test_a_norm_that_grows_with_the_size_says_at_which():  # summed over n, the norm is sqrt(n) that of the matrix
+    net = un.UNN(un.Variable("x", ("n", 3)), un.Variable("y", (4,)), un.Linear("x", "y"))
+    expected = 8**0.5 * float(torch.linalg.matrix_norm(net.factors["x-y"].weight, 2).detach())
+    bound = net.bounded()
+    assert abs(bound.couplings[0].norm - expected) < 1e-4 * expected
+    assert "at n = 8 and must stay below 1" in str(bound)
+
+
+def test_a_coupling_as_strong_as_what_is_observed():
+    variables = [un.Variable(name, (3,)) for name in "abc"]
+    net = un.UNN(*variables, un.Einsum("a[i] b[i] c[i]"))
+    assert net.bounded("c").verdict == "unknown"
+    assert "depends on what is observed" in str(net.bounded("c"))
+    assert net.bounded().verdict == "no"

@@ -148,3 +148,9 @@ def test_plan_checks_its_iterations_too():
             net.plan(["x"], iterations=wrong)
         with pytest.raises(QueryError, match="iterations"):
             net.unrolled(["x"], want="y", iterations=wrong)
+
+
+def test_an_order_may_be_a_generator():
+    net = chain("x", "h", "y")
+    order = (name for name in ["h", ["y"]])
+    assert net(observe={"x": torch.zeros(1, 2)}, order=order)["y"].shape == (1, 2)
