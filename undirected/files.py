@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from undirected import factors as _factors
-from undirected import regularizers, simplex, structure
+from undirected import packaged, regularizers, simplex, structure
 from undirected.declaration import positional, settings
 from undirected.errors import FileError
 from undirected.factors import Directed, Energy, Factor, Tied
@@ -61,13 +61,18 @@ def load(
     factors: Sequence[Factor] = (),
     classes: Iterable[type[Regularizer] | type[Factor]] = (),
 ) -> UNN:
-    """Read a network that `un.save(net, path)` wrote.
+    """Read a network that `un.save(net, path)` wrote, or one that comes with the library.
 
     Args:
+        path: a file, or the name of a packaged network: a word such as `"mnist"`. A file of your own without a suffix is
+            `"./mnist"` or `Path("mnist")`; where the word could mean both, it is refused.
         factors: the `Directed` and `Energy` factors of the network, which no file can hold, by their names.
         classes: your own regularizers and factors that the network was declared with.
+
+    >>> un.load("digits").variables["x"].shape
+    (1, 8, 8)
     """
-    header, tensors = _read(path)
+    header, tensors = _read(packaged.locate(path))
     known = {cls.__name__: cls for cls in (*_builtin(), *classes)}
     given = {factor.name: factor for factor in factors}
     try:
@@ -116,11 +121,11 @@ def _builtin() -> list[type]:
     return [cls for cls in found if issubclass(cls, (Regularizer, Factor)) and cls not in (Directed, Energy, Tied)]
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     library = _safetensors()
-    if Path(path).is_dir():
+    if path.is_dir():
         raise FileError(f"{path}: is a folder; give the file in it.")
-    if not Path(path).is_file():
+    if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file.")
     try:
         with library.safe_open(path, framework="pt") as file:
