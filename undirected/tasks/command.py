@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -40,3 +41,18 @@ GROUPS = {
     "eval": "Measure a trained network on its test data.",
     "reproduce": "Measure a table of the paper again, with its figures beside ours where they are known.",
 }
+
+
+def common_arguments(parser: Any, out: str | None) -> None:
+    """The flags of every command that computes."""
+    parser.add_argument("--seed", type=int, default=0, help="of all random numbers")
+    parser.add_argument("--device", type=Literal["auto", "cpu", "gpu"], default="cpu", help="where to compute")
+    parser.add_argument("--precision", type=str, default="32", help="32, 64 or bf16-mixed")
+    plain_arguments(parser, out)
+
+
+def plain_arguments(parser: Any, out: str | None) -> None:
+    """The flags of every command."""
+    parser.add_argument("--out", type=Path | None, default=out, metavar="DIR", help="the folder to write to")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--config", action="config", metavar="FILE", help="settings from a YAML file; flags come first")

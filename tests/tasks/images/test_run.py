@@ -14,10 +14,11 @@ import yaml
 import undirected as un
 from tests.tasks.images.conftest import SMALL
 from undirected.errors import FileError, QueryError
-from undirected.tasks.images.learner import Learner, parameters
+from undirected.tasks.images.learner import Learner
 from undirected.tasks.images.model import network, read
-from undirected.tasks.images.run import read_settings, train
+from undirected.tasks.images.run import train
 from undirected.tasks.images.settings import Settings
+from undirected.tasks.run import parameters, read_settings
 
 # Dropout, shifts, both losses and several iterations: all that could differ after a restart.
 FULL = replace(SMALL, iterations=2, epochs=3, dropout=0.2, shift=1, checkpoint_every=7, seed=5)
@@ -136,7 +137,7 @@ def test_a_folder_holds_one_run(trained):
         train(replace(SMALL, gamma=0.5), trained.folder, resume=True, progress=False)
     again = train(SMALL, trained.folder, resume=True, progress=False)
     assert same(again.net, trained.net)
-    assert read_settings(trained.folder) == SMALL
+    assert read_settings(trained.folder, Settings) == SMALL
 
 
 def test_a_run_can_start_from_a_network(trained, tmp_path):

@@ -8,16 +8,9 @@ import torch
 from torch import Tensor
 
 from undirected.tasks.images.data import Split
+from undirected.tasks.seeds import generator
 
 Batch = tuple[Tensor, Tensor, Tensor]  # images to read (perhaps shifted), the images themselves, their classes
-
-
-def generator(*numbers: int) -> torch.Generator:
-    """Random numbers that belong to these numbers alone, such as a seed and a step."""
-    state = 0
-    for number in numbers:
-        state = (state * 1_000_003 + number + 1) % 2**62
-    return torch.Generator().manual_seed(state)
 
 
 def shifted(images: Tensor, most: int, source: torch.Generator) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from undirected.tasks.command import Command, Report
+from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
 from undirected.tasks.images.settings import Settings
 
 TABLES = {
@@ -16,24 +16,11 @@ TABLES = {
 }
 
 
-def _common(parser: Any, out: str | None) -> None:
-    parser.add_argument("--seed", type=int, default=0, help="of all random numbers")
-    parser.add_argument("--device", type=Literal["auto", "cpu", "gpu"], default="cpu", help="where to compute")
-    parser.add_argument("--precision", type=str, default="32", help="32, 64 or bf16-mixed")
-    _plain(parser, out)
-
-
-def _plain(parser: Any, out: str | None) -> None:
-    parser.add_argument("--out", type=Path | None, default=out, metavar="DIR", help="the folder to write to")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--config", action="config", metavar="FILE", help="settings from a YAML file; flags come first")
-
-
 def _train_arguments(parser: Any) -> None:
     parser.add_class_arguments(Settings, as_group=False)
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    _plain(parser, "out/images/run")
+    plain_arguments(parser, "out/images/run")
 
 
 def _train(chosen: dict[str, Any]) -> Report:
@@ -57,7 +44,7 @@ def _eval_arguments(parser: Any) -> None:
     parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
     parser.add_argument("--data", type=str | None, default=None, help="the data; the run's own if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
-    _common(parser, None)
+    common_arguments(parser, None)
 
 
 def _eval(chosen: dict[str, Any]) -> Report:
@@ -78,7 +65,7 @@ def _classify_arguments(parser: Any) -> None:
     parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
     parser.add_argument("pictures", type=Path, nargs="+", help="PNG or JPEG, any size, dark on light or light on dark")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
-    _common(parser, None)
+    common_arguments(parser, None)
 
 
 def _classify(chosen: dict[str, Any]) -> Report:
@@ -98,7 +85,7 @@ def _generate_arguments(parser: Any) -> None:
     parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
     parser.add_argument("--class", type=int | None, default=None, help="the class to draw; all if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
-    _common(parser, "out/images/generated")
+    common_arguments(parser, "out/images/generated")
 
 
 def _generate(chosen: dict[str, Any]) -> Report:
@@ -116,7 +103,7 @@ def _complete_arguments(parser: Any) -> None:
     )
     parser.add_argument("--class", type=int | None, default=None, help="what it is; found as well if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
-    _common(parser, "out/images/completed")
+    common_arguments(parser, "out/images/completed")
 
 
 def _complete(chosen: dict[str, Any]) -> Report:
@@ -132,7 +119,7 @@ def _table_arguments(parser: Any) -> None:
     parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
     parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
     parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
-    _common(parser, "out/images")
+    common_arguments(parser, "out/images")
 
 
 def _table(name: str) -> Any:

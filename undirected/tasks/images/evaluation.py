@@ -17,8 +17,8 @@ from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import read
-from undirected.tasks.images.run import SETTINGS, read_settings, test
-from undirected.tasks.images.settings import MODEL
+from undirected.tasks.images.settings import MODEL, Settings
+from undirected.tasks.run import SETTINGS, read_settings, test
 
 ITERATIONS = 5
 
@@ -44,7 +44,7 @@ def open_model(model: Path) -> tuple[UNN, int, str | None]:
     if set(net.variables) != {"x", "h1", "h2", "y"}:
         raise FileError(f"{path}: a network of {', '.join(net.variables)}, not one for images (x, h1, h2, y).")
     if (path.parent / SETTINGS).is_file():
-        settings = read_settings(path.parent)
+        settings = read_settings(path.parent, Settings)
         return net.eval(), settings.iterations, settings.data
     return net.eval(), ITERATIONS, None
 

@@ -16,8 +16,9 @@ from undirected.tasks.images.batches import Pieces
 from undirected.tasks.images.data import Images
 from undirected.tasks.images.evaluation import Tester
 from undirected.tasks.images.model import DRAW, READ
-from undirected.tasks.images.run import Trained, test
+from undirected.tasks.images.run import Trained
 from undirected.tasks.images.use import fill_in, hidden_half
+from undirected.tasks.run import test
 
 PALE, DARK = "#c3c9d2", "#33404f"
 COLOURS = [f"C{number}" for number in range(10)]

@@ -12,7 +12,7 @@ from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Batches, Pieces
 from undirected.tasks.images.data import Images
 from undirected.tasks.images.model import draw
-from undirected.tasks.images.run import fit, test
+from undirected.tasks.run import fit, test
 
 
 class Judge(lightning.LightningModule):

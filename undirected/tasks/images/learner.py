@@ -15,10 +15,12 @@ from undirected.errors import FileError
 from undirected.files import load as load_network
 from undirected.losses import fenchel_young
 from undirected.network import UNN
-from undirected.tasks.images.batches import Batch, Batches, Pieces, generator
+from undirected.tasks.images.batches import Batch, Batches, Pieces
 from undirected.tasks.images.data import Images
 from undirected.tasks.images.model import CHANNELS, READ, draw, drawing_loss, network, read
 from undirected.tasks.images.settings import MODEL, Settings
+from undirected.tasks.run import parameters
+from undirected.tasks.seeds import generator
 
 
 class Learner(lightning.LightningModule):
@@ -115,7 +117,3 @@ def model(settings: Settings, images: Images) -> nn.Module:
         if parameters(unrolled) <= most:
             return unrolled
     raise AssertionError("a network with two channels is always smaller")
-
-
-def parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

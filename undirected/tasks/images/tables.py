@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from undirected.tasks.images.run import read_result, train
+from undirected.tasks.images.run import train
 from undirected.tasks.images.settings import Settings
+from undirected.tasks.run import read_result
+from undirected.tasks.table import Table
 
 #: Seeds and epochs of the full tables, and of their quick versions.
 FULL, QUICK = (3, 20), (1, 2)
@@ -21,35 +22,6 @@ class Row:
 
     name: str
     settings: Settings
-
-
-@dataclass(frozen=True)
-class Table:
-    """Measured figures."""
-
-    name: str
-    note: str
-    rows: list[dict[str, Any]]
-
-    def markdown(self) -> str:
-        heads = list(self.rows[0])
-        lines = [
-            f"# {self.name}",
-            "",
-            self.note,
-            "",
-            f"| {' | '.join(heads)} |",
-            f"| {' | '.join(['---'] * len(heads))} |",
-        ]
-        lines += [f"| {' | '.join(str(row[head]) for head in heads)} |" for row in self.rows]
-        return "\n".join([*lines, ""])
-
-    def write(self, folder: Path) -> None:
-        (folder / f"{self.name}.md").write_text(self.markdown())
-        with (folder / f"{self.name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(self.rows[0]))
-            writer.writeheader()
-            writer.writerows(self.rows)
 
 
 def rows(name: str, epochs: int) -> list[Row]:

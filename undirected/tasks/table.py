@@ -1,0 +1,37 @@
+"""Table: measured figures, as Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measured figures."""
+
+    name: str
+    note: str
+    rows: list[dict[str, Any]]
+
+    def markdown(self) -> str:
+        heads = list(self.rows[0])
+        lines = [
+            f"# {self.name}",
+            "",
+            self.note,
+            "",
+            f"| {' | '.join(heads)} |",
+            f"| {' | '.join(['---'] * len(heads))} |",
+        ]
+        lines += [f"| {' | '.join(str(row[head]) for head in heads)} |" for row in self.rows]
+        return "\n".join([*lines, ""])
+
+    def write(self, folder: Path) -> None:
+        (folder / f"{self.name}.md").write_text(self.markdown())
+        with (folder / f"{self.name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows(self.rows)
