@@ -22,6 +22,8 @@ from undirected.tasks.images.settings import MODEL, Settings
 from undirected.tasks.run import parameters
 from undirected.tasks.seeds import generator
 
+WARM = 3  #: iterations at most, while warming up
+
 
 class Learner(lightning.LightningModule):
     """Reads images and draws classes; learns both."""
@@ -37,10 +39,18 @@ class Learner(lightning.LightningModule):
         self.val_accuracy = MulticlassAccuracy(len(images.classes), average="micro")
         self.test_accuracy = MulticlassAccuracy(len(images.classes), average="micro")
 
+    @property
+    def warming(self) -> bool:
+        return self.training and self.current_epoch < self.settings.warmup * self.settings.epochs
+
+    @property
+    def iterations(self) -> int:
+        """Few at first: a network that reads and draws with three sweeps soon learns to do so with more."""
+        return min(self.settings.iterations, WARM) if self.warming else self.settings.iterations
+
     def logits(self, images: Tensor) -> tuple[Tensor, Any]:
         if isinstance(self.net, UNN):
-            warming = self.training and self.current_epoch < self.settings.warmup * self.settings.epochs
-            iterations = 1 if warming and self.global_step % 4 else self.settings.iterations
+            iterations = 1 if self.warming and self.global_step % 4 else self.iterations
             reading = read(self.net, images, iterations, self.settings.init)
             return reading.preactivation["y"], reading
         return self.net(images), None
@@ -58,7 +68,7 @@ class Learner(lightning.LightningModule):
         if self.settings.gamma:
             assert isinstance(self.net, UNN)
             classes = torch.arange(len(self.images.classes), device=self.device)
-            drawing = drawing_loss(draw(self.net, classes, self.settings.iterations), images, labels)
+            drawing = drawing_loss(draw(self.net, classes, self.iterations), images, labels)
             self.log("drawing_loss", drawing, prog_bar=True)
             loss = loss + self.settings.gamma * drawing
         return loss

@@ -22,7 +22,7 @@ class Settings:
         tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
         start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
         epochs: how often the training images are gone through; 0: 60 times for digits, 20 for the others.
-        warmup: the first share of the epochs, in which three of four batches are read with one iteration, to save time.
+        warmup: the first share of the epochs, with three iterations at most, and three of four batches read with one.
         batch: images per step, over all processes; 0: 64 for digits, 256 for the others.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: of AdamW.
@@ -44,7 +44,7 @@ class Settings:
     tied: bool = True
     start: str = ""
     epochs: int = 0
-    warmup: float = 0.8
+    warmup: float = 0.7
     batch: int = 0
     learning_rate: float = 3e-3
     weight_decay: float = 0.01
