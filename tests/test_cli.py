@@ -59,6 +59,24 @@ def test_settings_come_from_a_file_and_flags_come_first(tmp_path, capsys):
     assert "class-3-completed.png" in capsys.readouterr().out
 
 
+def test_without_a_model_a_packaged_one_is_used(tmp_path, capsys):
+    assert main(["generate", "--class", "3", "--out", str(tmp_path)]) == 0
+    drawn = capsys.readouterr().out.strip()
+    for model in ([], ["mnist"], ["digits"]):
+        assert main(["classify", *model, drawn, drawn, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["pictures"]
+        assert [(one["picture"], one["class"]) for one in found] == [(drawn, "3")] * 2
+    assert main(["complete", drawn, "--hide", "left", "--class", "3", "--out", str(tmp_path)]) == 0
+    assert "taken for 3" in capsys.readouterr().out
+    # A word that is no picture is a model, so that a misspelt one is told the known ones.
+    assert main(["classify", "mnits", drawn]) == 1
+    assert "digits, mnist" in capsys.readouterr().err
+    assert main(["classify", "mnist"]) == 1
+    assert "of which picture" in capsys.readouterr().err
+    assert main(["complete", drawn, drawn]) == 1
+    assert "one picture at a time" in capsys.readouterr().err
+
+
 def test_failures_say_why_and_return_1(tmp_path, capsys):
     assert main(["classify", str(tmp_path), "picture.png"]) == 1
     assert "no network there" in capsys.readouterr().err

@@ -64,8 +64,8 @@ def load(
     """Read a network that `un.save(net, path)` wrote, or one that comes with the library.
 
     Args:
-        path: a file, or the name of a packaged network: a word such as `"mnist"`. A file of your own without a suffix is
-            `"./mnist"` or `Path("mnist")`; where the word could mean both, it is refused.
+        path: a file, or the name of a packaged network: a word such as `"mnist"`. A file of your own without a suffix
+            is `"./mnist"` or `Path("mnist")`; where the word could mean both, it is refused.
         factors: the `Directed` and `Energy` factors of the network, which no file can hold, by their names.
         classes: your own regularizers and factors that the network was declared with.
 

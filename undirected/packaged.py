@@ -24,8 +24,8 @@ def names() -> list[str]:
 def find(name: str | os.PathLike[str]) -> Path | None:
     """The file of a packaged network; None if this is not the name of one.
 
-    A name is a `str` without a folder: `"mnist"` is a name, while `"./mnist"` and `Path("mnist")` are paths. A name that
-    is also a file or a run's folder of the user's own, in the current folder, is refused: it could mean either.
+    A name is a `str` without a folder: `"mnist"` is a name, while `"./mnist"` and `Path("mnist")` are paths. A name
+    that is also a file or a run's folder of the user's own, in the current folder, is refused: it could mean either.
 
     >>> find("digits").name, find("./digits")
     ('digits.safetensors', None)
@@ -52,9 +52,11 @@ def locate(model: str | os.PathLike[str]) -> Path:
 
 
 def is_model(word: str) -> bool:
-    """Whether a word on a command line names a model: the name of a packaged one, a .safetensors file, or a folder.
+    """Whether a word on a command line means a model: a .safetensors file, a folder, or a name, even a misspelt one.
 
     >>> [is_model(word) for word in ("digits", "net.safetensors", "photo.png")]
     [True, True, False]
     """
-    return word in names() or word.endswith(SUFFIX) or Path(word).is_dir()
+    path = Path(word)
+    is_name = path.name == word and not path.suffix and not path.is_file()
+    return word in names() or is_name or path.suffix == SUFFIX or path.is_dir()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from undirected.errors import QueryError
+from undirected.packaged import is_model
 from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
 from undirected.tasks.images.settings import Settings
 
@@ -14,6 +16,11 @@ TABLES = {
     "images-unconstrained": "Accuracy with weights of their own in every iteration, in networks of the same size.",
     "images-initialization": "Accuracy by where the class starts: zeros, random or uniform.",
 }
+
+
+#: The packaged network that commands use when no model is given.
+DEFAULT = "mnist"
+MODEL_HELP = "a network in the package (mnist, digits), a .safetensors file, or the folder of a run"
 
 
 def _train_arguments(parser: Any) -> None:
@@ -41,7 +48,7 @@ def _train(chosen: dict[str, Any]) -> Report:
 
 
 def _eval_arguments(parser: Any) -> None:
-    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("model", type=str, help=MODEL_HELP)
     parser.add_argument("--data", type=str | None, default=None, help="the data; the run's own if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
     common_arguments(parser, None)
@@ -61,9 +68,18 @@ def _eval(chosen: dict[str, Any]) -> Report:
     return Report(text, {"accuracy": found.accuracy, "confusion": found.confusion.tolist(), "data": found.data})
 
 
+def _model_and_pictures(first: str | None, rest: list[str]) -> tuple[str, list[Path]]:
+    """The words of a call: the first may be a model, and all others are pictures."""
+    if first is not None and is_model(first):
+        return first, [Path(word) for word in rest]
+    if first is None and is_model(rest[0]):
+        raise QueryError(f"{rest[0]}: a model, but of which picture? Give one after it.")
+    return DEFAULT, [Path(word) for word in ([] if first is None else [first]) + rest]
+
+
 def _classify_arguments(parser: Any) -> None:
-    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
-    parser.add_argument("pictures", type=Path, nargs="+", help="PNG or JPEG, any size, dark on light or light on dark")
+    parser.add_argument("model", type=str | None, nargs="?", help=f"{MODEL_HELP}; {DEFAULT} if not given")
+    parser.add_argument("pictures", type=str, nargs="+", help="PNG or JPEG, any size, dark on light or light on dark")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
     common_arguments(parser, None)
 
@@ -71,8 +87,8 @@ def _classify_arguments(parser: Any) -> None:
 def _classify(chosen: dict[str, Any]) -> Report:
     from undirected.tasks.images.use import classify
 
-    out = chosen.pop("out")
-    found = classify(**chosen, out=out)
+    model, pictures = _model_and_pictures(chosen.pop("model"), chosen.pop("pictures"))
+    found = classify(model, pictures, **chosen)
     lines = [f"{one.picture}: {one.name} ({one.probability:.1%})" for one in found]
     data = [
         {"picture": one.picture, "class": one.name, "probability": one.probability, "probabilities": one.probabilities}
@@ -82,7 +98,7 @@ def _classify(chosen: dict[str, Any]) -> Report:
 
 
 def _generate_arguments(parser: Any) -> None:
-    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
+    parser.add_argument("model", type=str, nargs="?", default=DEFAULT, help=f"{MODEL_HELP}; {DEFAULT} if not given")
     parser.add_argument("--class", type=int | None, default=None, help="the class to draw; all if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
     common_arguments(parser, "out/images/generated")
@@ -96,8 +112,8 @@ def _generate(chosen: dict[str, Any]) -> Report:
 
 
 def _complete_arguments(parser: Any) -> None:
-    parser.add_argument("model", type=Path, help="a .safetensors file, or the folder of a run")
-    parser.add_argument("picture", type=Path, help="PNG or JPEG, any size")
+    parser.add_argument("model", type=str | None, nargs="?", help=f"{MODEL_HELP}; {DEFAULT} if not given")
+    parser.add_argument("picture", type=str, help="PNG or JPEG, any size")
     parser.add_argument(
         "--hide", type=str, default="bottom", help="top, bottom, left, right, or a picture that is white where hidden"
     )
@@ -109,7 +125,10 @@ def _complete_arguments(parser: Any) -> None:
 def _complete(chosen: dict[str, Any]) -> Report:
     from undirected.tasks.images.use import complete
 
-    found = complete(label=chosen.pop("class"), **chosen)
+    model, pictures = _model_and_pictures(chosen.pop("model"), [chosen.pop("picture")])
+    if len(pictures) > 1:
+        raise QueryError(f"{pictures[0]}: not a model. Complete one picture at a time.")
+    found = complete(model, pictures[0], label=chosen.pop("class"), **chosen)
     text = f"{found.path}: taken for {found.name} ({found.probability:.1%})"
     return Report(text, {"picture": found.path, "class": found.name, "probability": found.probability})
 
@@ -154,21 +173,21 @@ COMMANDS = [
     Command(
         ("classify",),
         "Say what is on pictures of your own.",
-        "undirected classify out/images/k3/model.safetensors photo.png scan.jpg",
+        "undirected classify photo.png scan.jpg",
         _classify_arguments,
         _classify,
     ),
     Command(
         ("generate",),
         "Draw a prototype of a class.",
-        "undirected generate out/images/k3 --class 3 --out drawings",
+        "undirected generate --class 3 --out drawings",
         _generate_arguments,
         _generate,
     ),
     Command(
         ("complete",),
         "Fill in the hidden part of a picture.",
-        "undirected complete out/images/k3 photo.png --hide bottom",
+        "undirected complete photo.png --hide bottom",
         _complete_arguments,
         _complete,
     ),

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import lightning
 import torch
+import yaml
 from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
+from undirected import packaged
 from undirected.errors import FileError
 from undirected.files import load as load_network
 from undirected.network import UNN
@@ -35,22 +37,26 @@ class Evaluation:
     confusion: Tensor
 
 
-def open_model(model: Path) -> tuple[UNN, int, str | None]:
-    """A network from a file or a run's folder, with the iterations and the data of its run if they are known."""
-    path = model / MODEL if model.is_dir() else model
+def open_model(model: str | Path) -> tuple[UNN, int, str | None]:
+    """A network by its name, from a file or a run's folder, with the iterations and the data of its run if known."""
+    path = packaged.locate(model)
+    path = path / MODEL if path.is_dir() else path
     if not path.is_file():
         raise FileError(f"{model}: no network there. Give a .safetensors file, or the folder of a run that is done.")
     net = load_network(path)
     if set(net.variables) != {"x", "h1", "h2", "y"}:
         raise FileError(f"{path}: a network of {', '.join(net.variables)}, not one for images (x, h1, h2, y).")
-    if (path.parent / SETTINGS).is_file():
+    if packaged.find(model) is not None:
+        settings = Settings(**yaml.safe_load(path.with_suffix(".yaml").read_text()))
+    elif (path.parent / SETTINGS).is_file():
         settings = read_settings(path.parent, Settings)
-        return net.eval(), settings.iterations, settings.data
-    return net.eval(), ITERATIONS, None
+    else:
+        return net.eval(), ITERATIONS, None
+    return net.eval(), settings.iterations, settings.data
 
 
 def evaluate(
-    model: Path,
+    model: str | Path,
     data: str | None = None,
     iterations: int | None = None,
     seed: int = 0,

@@ -43,7 +43,7 @@ class Completion:
 class Session:
     """A network on a device in a precision, ready to be asked."""
 
-    def __init__(self, model: Path, seed: int, device: str, precision: str) -> None:
+    def __init__(self, model: str | Path, seed: int, device: str, precision: str) -> None:
         torch.manual_seed(seed)
         net, self.iterations, data = open_model(model)
         self.device = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
@@ -82,7 +82,7 @@ class Session:
 
 
 def classify(
-    model: Path,
+    model: str | Path,
     pictures: list[Path],
     iterations: int | None = None,
     seed: int = 0,
@@ -107,7 +107,7 @@ def classify(
 
 
 def generate(
-    model: Path,
+    model: str | Path,
     label: int | None = None,
     iterations: int | None = None,
     out: Path | str = "out/images/generated",
@@ -154,7 +154,7 @@ def hidden_half(side: int, which: str) -> Tensor:
 
 
 def complete(
-    model: Path,
+    model: str | Path,
     picture: Path,
     hide: str = "bottom",
     label: int | None = None,
