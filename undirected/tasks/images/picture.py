@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,19 +49,44 @@ def framed(marks: np.ndarray, side: int) -> np.ndarray:
     """
     if marks.shape == (side, side):
         return marks
+    square = place(marks, frame(marks, side))
+    return square / square.max()
+
+
+class Frame(NamedTuple):
+    """Where a picture's ink lies, the size that it gets, and where that is put in a square."""
+
+    rows: slice
+    columns: slice
+    height: int
+    width: int
+    top: int
+    left: int
+    side: int
+
+
+def frame(marks: np.ndarray, side: int) -> Frame:
+    """Where the ink of a picture goes in a square of this side."""
     rows, columns = (np.flatnonzero((marks > 0.2).any(axis)) for axis in (1, 0))
-    marks = marks[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    shape = marks[box].shape
     room = side if side < 16 else round(side * 20 / 28)
-    scale = room / max(marks.shape)
-    height, width = (max(round(size * scale), 1) for size in marks.shape)
-    small = np.asarray(Image.fromarray(marks).resize((width, height), Image.Resampling.BOX), dtype=np.float32)
-    small = small / small.max()
-    middle = [float((small.sum(1 - axis) @ np.arange(small.shape[axis])) / small.sum()) for axis in (0, 1)]
+    scale = room / max(shape)
+    height, width = (max(round(size * scale), 1) for size in shape)
+    small = place(marks, Frame(*box, height, width, 0, 0, side))
+    middle = [float((small.sum(1 - axis) @ np.arange(side)) / small.sum()) for axis in (0, 1)]
     top, left = (
-        min(max(round((side - 1) / 2 - m), 0), side - size) for m, size in zip(middle, small.shape, strict=True)
+        min(max(round((side - 1) / 2 - m), 0), side - size) for m, size in zip(middle, (height, width), strict=True)
     )
-    square = np.zeros((side, side), np.float32)
-    square[top : top + height, left : left + width] = small
+    return Frame(*box, height, width, top, left, side)
+
+
+def place(levels: np.ndarray, to: Frame) -> np.ndarray:
+    """A picture's part in a frame; the rest of the square is zero."""
+    part = Image.fromarray(levels[to.rows, to.columns])
+    small = part.resize((to.width, to.height), Image.Resampling.BOX)
+    square = np.zeros((to.side, to.side), np.float32)
+    square[to.top : to.top + to.height, to.left : to.left + to.width] = np.asarray(small, dtype=np.float32)
     return square
 
 
