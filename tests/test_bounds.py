@@ -154,6 +154,22 @@ def test_what_cannot_be_told():
     assert net.bounded(observe="a").verdict == "always"
 
 
+def test_growth_that_is_not_known_is_said():  # a regularizer without curvature, coupled to one without bounds
+    class Slow(un.Elementwise):
+        def psi(self, h):
+            return torch.xlogy(h, h) - h
+
+        def psi_star(self, t):
+            return t.exp()
+
+        def link(self, t):
+            return t.exp()
+
+    net = un.UNN(un.Variable("x", (3,)), un.Variable("h", (4,), Slow()), un.Linear("x", "h"))
+    assert net.bounded().verdict == net.bounded("x").verdict == "unknown"
+    assert "'h'" in net.bounded().explain()
+
+
 def test_large_networks_are_bounded_by_power_iteration():  # against the dense spectral norm
     weight = torch.randn(700, 600).double()
     weight = 0.8 * weight / torch.linalg.matrix_norm(weight, 2)

@@ -107,7 +107,7 @@ def bound(graph: Graph, observed: Iterable[str], partial: Iterable[str] = ()) ->
             opaque += [name] if any(variable in free for variable in factor.variables) else []
         elif len(inside) > 2:
             cubic.append(name)
-        elif len(inside) == 2:
+        elif len(inside) == 2 and all(graph.variables[variable].regularizer.curvature > 0 for variable in inside):
             coupled[name] = inside
     couplings = []
     for variables in _pieces(list(coupled.values())):
