@@ -19,7 +19,7 @@ PAGES = {
 @pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
 def test_every_python_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "page"}
+    names: dict[str, object] = {}
     for block in PAGES[page]:
         exec(compile(block, page, "exec"), names)
 
