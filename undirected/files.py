@@ -38,11 +38,14 @@ def save(net: Graph, path: str | os.PathLike[str]) -> None:
         "variables": [_variable(variable) for variable in net.variables.values()],
         "factors": [_factor(factor, net) for factor in net.factors.values()],
         "aliases": aliases,
+        "notes": net.notes,
     }
     try:
         text = json.dumps(header)
     except TypeError as error:
-        raise FileError(f"save: an argument of the declaration cannot be written as JSON: {error}.") from None
+        raise FileError(
+            f"save: an argument of the declaration, or a note, cannot be written as JSON: {error}."
+        ) from None
     target = Path(path)
     if not target.parent.is_dir():
         raise FileError(f"save: there is no folder {target.parent}. Make it first.")
@@ -98,6 +101,7 @@ def load(
         raise FileError(f"{path}: its weights do not fit its declaration. {error}") from None
     for alias, original in header["aliases"].items():
         _tie(net, alias, original)
+    net.notes.update(header.get("notes", {}))
     return net
 
 

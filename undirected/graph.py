@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -89,6 +89,8 @@ class Graph(nn.Module):
             shape = variable.bias_shape()
             if shape is not None:
                 self.register_parameter(f"bias_{variable.name}", nn.Parameter(torch.zeros(shape)))
+        #: What belongs to the network and is saved with it, as JSON: a vocabulary, the names of classes.
+        self.notes: dict[str, Any] = {}
         #: For each variable, the factors that it is in and its place there.
         self.links: dict[str, list[tuple[str, int]]] = {
             name: [(f.name, f.variables.index(name)) for f in factors if name in f.variables]

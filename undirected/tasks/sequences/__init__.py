@@ -1,0 +1,1 @@
+"""Sequences: attention that fills in missing tokens."""

@@ -1,0 +1,66 @@
+"""Batches: sequences of like length side by side, in an order that only the seed and the step decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from undirected.tasks.seeds import generator
+from undirected.tasks.sequences.data import Batch, Questions
+
+POOL = 32  #: batches that are sorted by length together: little is padded, and a batch is nearly a random one
+
+
+class Batches:
+    """Batches for training, without end. Going through them yields `steps` of them; the next time goes on.
+
+    The state is the number of the next step.
+    """
+
+    def __init__(self, questions: Questions, batch: int, seed: int, steps: int) -> None:
+        self.questions, self.batch, self.seed, self.steps = questions, min(batch, len(questions)), seed, steps
+        self.step = 0
+        self._round, self._rows = -1, torch.empty(0)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        last = (self.step // self.steps + 1) * self.steps
+        while self.step < last:
+            number, place = divmod(self.step, len(self.questions) // self.batch)
+            if number != self._round:
+                self._round, self._rows = number, self._drawn(number)
+            self.step += 1
+            yield self.questions.batch(self._rows[place])
+
+    def _drawn(self, number: int) -> Tensor:
+        """All questions but a rest, in a new order: (batches, batch)."""
+        source = generator(self.seed, 0, number)
+        count = len(self.questions) // self.batch
+        order = torch.randperm(len(self.questions), generator=source)[: count * self.batch]
+        sizes = self.questions.sizes()
+        pools = [pool[sizes[pool].argsort(stable=True)] for pool in order.split(POOL * self.batch)]
+        return torch.cat(pools).view(count, self.batch)[torch.randperm(count, generator=source)]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = state["step"]
+
+
+class Pieces:
+    """All questions once, by their length, in large pieces."""
+
+    def __init__(self, questions: Questions, size: int = 1000) -> None:
+        self.questions, self.size = questions, size
+
+    def __len__(self) -> int:
+        return -(-len(self.questions) // self.size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for rows in self.questions.sizes().argsort(stable=True).split(self.size):
+            yield self.questions.batch(rows)

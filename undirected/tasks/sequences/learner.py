@@ -1,0 +1,119 @@
+"""Learner: the network with its loss, metrics and optimizer, as Lightning wants them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics.classification import MulticlassAccuracy
+
+from undirected.equilibrium import Tolerance
+from undirected.errors import FileError
+from undirected.files import load as load_network
+from undirected.gradients import Gradient, Implicit, OneStep, Unroll
+from undirected.network import UNN
+from undirected.tasks.seeds import generator
+from undirected.tasks.sequences.batches import Batches, Pieces
+from undirected.tasks.sequences.data import Batch, Sequences
+from undirected.tasks.sequences.model import AROUND, RANDOM, network, scores, solve
+from undirected.tasks.sequences.settings import MODEL, Settings
+
+GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
+MOST_SWEEPS = 40  #: on the way to an equilibrium
+
+
+class Learner(lightning.LightningModule):
+    """Fills in missing tokens, and learns to."""
+
+    def __init__(self, settings: Settings, sequences: Sequences) -> None:
+        super().__init__()
+        self.settings, self.sequences = settings, sequences
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            self.net = model(settings, sequences)
+        count = len(sequences.vocabulary)
+        self.train_accuracy = MulticlassAccuracy(count, average="micro")
+        self.val_accuracy = MulticlassAccuracy(count, average="micro")
+        self.test_accuracy = MulticlassAccuracy(count, average="micro")
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The scores of all tokens for each missing one."""
+        s = self.settings
+        order = AROUND if s.order == "forward-backward" else RANDOM
+        if s.until:
+            until, gradient = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS), GRADIENTS[s.gradient]()
+            solution = solve(self.net, batch, None, order, until, gradient)
+        else:
+            solution = solve(self.net, batch, s.span, order)
+        return scores(self.net, batch, solution)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        logits, targets = self(batch), batch.targets()
+        loss = F.cross_entropy(logits, targets)
+        self.train_accuracy(logits, targets)
+        self.log("loss", loss, prog_bar=True, batch_size=len(batch))
+        self.log("accuracy", self.train_accuracy, prog_bar=True, batch_size=len(batch))
+        return loss
+
+    def on_train_batch_start(self, batch: Batch, index: int) -> None:
+        # What a step draws depends on its number alone, so that a resumed run draws the same.
+        source = generator(self.settings.seed, 1, self.global_step)
+        torch.manual_seed(int(torch.randint(2**62, (), generator=source)))
+
+    def on_validation_epoch_start(self) -> None:
+        torch.manual_seed(self.settings.seed)
+
+    def on_test_epoch_start(self) -> None:
+        torch.manual_seed(self.settings.seed)
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        logits, targets = self(batch), batch.targets()
+        self.val_accuracy(logits, targets)
+        self.log("val_loss", F.cross_entropy(logits, targets), batch_size=len(targets))
+        self.log("val_accuracy", self.val_accuracy, prog_bar=True, batch_size=len(targets))
+
+    def test_step(self, batch: Batch, index: int) -> None:
+        self.test_accuracy(self(batch), batch.targets())
+        self.log("test_accuracy", self.test_accuracy, batch_size=len(batch))
+
+    def train_dataloader(self) -> Batches:
+        s = self.settings
+        return Batches(self.sequences.train, s.batch, s.seed, s.steps)
+
+    def val_dataloader(self) -> Pieces:
+        return Pieces(self.sequences.validation)
+
+    def configure_optimizers(self) -> Any:
+        s = self.settings
+        optimizer = torch.optim.AdamW(self.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=s.learning_rate, total_steps=s.epochs * s.steps, pct_start=WARMUP
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        self.clip_gradients(optimizer, self.settings.clip, "norm")
+
+
+WARMUP = 0.1  #: the share of the steps in which the learning rate rises
+
+
+def model(settings: Settings, sequences: Sequences) -> UNN:
+    """A new network, or that of a run to start from."""
+    net = network(sequences.vocabulary, sequences.longest, settings.size)
+    if settings.start:
+        path = Path(settings.start)
+        begun = load_network(path / MODEL if path.is_dir() else path)
+        if begun.notes.get("vocabulary") != net.notes["vocabulary"]:
+            raise FileError(f"--start {path}: has another vocabulary than {sequences.name}.")
+        try:
+            net.load_state_dict(begun.state_dict())
+        except RuntimeError:
+            raise FileError(
+                f"--start {path}: not a network for {sequences.name}: its weights have other shapes."
+            ) from None
+    return net

@@ -1,0 +1,88 @@
+"""Model: attention over embedded tokens, which finds the missing ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from undirected import orders
+from undirected.equilibrium import Tolerance
+from undirected.factors import Linear
+from undirected.gradients import Gradient
+from undirected.models import attention
+from undirected.network import UNN
+from undirected.orders import Order
+from undirected.simplex import Softmax
+from undirected.solution import Solution
+from undirected.tasks.sequences.data import Batch
+from undirected.variable import Partial, Variable
+
+AROUND = "q k v s h s v k q x"  # forward to the contexts, and back to the missing rows
+RANDOM = orders.random("q k v s h", last="x")
+SPREAD = 0.3  # of the first embeddings
+
+
+def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
+    """Attention over rows x, and a token y for each: `<y, E x>` joins them, where E are the embeddings.
+
+    E, W_q, W_k and W_v are all that it learns. The vocabulary is kept in `net.notes`, and saved with the network.
+
+    >>> net = network(["a", "b", "c"], longest=10, size=8)
+    >>> [tuple(weight.shape) for weight in net.parameters()]
+    [(8, 8), (8, 8), (8, 8), (3, 8)]
+    """
+    rows = attention(size, positions=sinusoids(longest, size), bias=False)
+    tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
+    net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
+    nn.init.normal_(embeddings(net), std=SPREAD)
+    net.notes["vocabulary"] = list(vocabulary)
+    return net
+
+
+def embeddings(net: UNN) -> Tensor:
+    """A row for each token."""
+    weight: Tensor = net.factors["x-y"].weight
+    return weight
+
+
+def sinusoids(longest: int, size: int) -> Tensor:
+    """Position i as `sin(i w), cos(i w)` for wavelengths `2 pi / w` from 2 pi to 20,000 pi: (longest, size).
+
+    >>> sinusoids(3, 2)[:, 0].tolist() == torch.arange(3).sin().tolist()
+    True
+    """
+    speeds = torch.exp(-math.log(10_000) * torch.arange(0, size, 2) / size)
+    angles = torch.arange(longest)[:, None] * speeds
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+def solve(
+    net: UNN,
+    batch: Batch,
+    iterations: int | tuple[int, int] | None = 1,
+    order: str | Order = AROUND,
+    until: Tolerance | None = None,
+    gradient: Gradient | None = None,
+    trace: bool = False,
+) -> Solution:
+    """The rows x with the missing ones found."""
+    x = F.embedding(batch.tokens, embeddings(net))
+    return net(
+        observe={"x": Partial(x, known=batch.known[..., None])},
+        want="x",
+        order=order,
+        iterations=iterations,
+        lengths=None if batch.lengths is None else {"n": batch.lengths},
+        until=until,
+        gradient=gradient,
+        trace=trace,
+    )
+
+
+def scores(net: UNN, batch: Batch, solution: Solution) -> Tensor:
+    """The pre-activation of y, of the missing rows alone: (missing, vocabulary)."""
+    return F.linear(solution["x"][~batch.known], embeddings(net))

@@ -1,0 +1,47 @@
+"""Run: train with some settings in a folder of its own, and leave there all that is worth keeping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from undirected.files import save
+from undirected.network import UNN
+from undirected.tasks.run import RESULT, begin, learn, parameters, read_result, recall, test, write_result
+from undirected.tasks.sequences.batches import Pieces
+from undirected.tasks.sequences.data import Sequences, load
+from undirected.tasks.sequences.learner import Learner
+from undirected.tasks.sequences.settings import MODEL, Settings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run gave."""
+
+    folder: Path
+    settings: Settings
+    net: UNN
+    sequences: Sequences
+    result: dict[str, Any]
+
+
+def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
+    """Train, choose the best epoch on the validation sequences, test once, and write the run's folder."""
+    sequences = load(settings.data, settings.validation)
+    begin(settings, out, resume)
+    learner = Learner(settings, sequences)
+    if (out / RESULT).is_file():  # it is done already
+        recall(learner, out)
+        return Trained(out, settings, learner.net.eval(), sequences, read_result(out))
+    course = learn(learner, settings, out, progress)
+    tested = test(learner, Pieces(sequences.test), settings.device, settings.precision)
+    result = {
+        "test_accuracy": tested["test_accuracy"],
+        "val_accuracy": course.best("val_accuracy"),
+        "parameters": parameters(learner.net),
+        **course.as_dict(),
+    }
+    save(learner.net, out / MODEL)
+    write_result(out, result)
+    return Trained(out, settings, learner.net.eval(), sequences, result)

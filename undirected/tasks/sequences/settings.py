@@ -1,0 +1,95 @@
+"""Settings: everything that decides a training run. Light to import: the command line reads it for its help."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from undirected.errors import QueryError
+
+MODEL = "model.safetensors"  #: the network in a run's folder
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training run on sequences.
+
+    Args:
+        data: numbers (runs of the numbers 1 to 64), or a text file with a sequence of tokens in each line.
+        iterations: sweeps over the network (k); a range such as 1-5 is drawn from in every step, its middle tested.
+        order: forward and backward over the network, or q, k, v, s and h in an order drawn anew in every sweep.
+        until: sweep until no entry changes by more than this, instead of a number of times; 0: by iterations.
+        gradient: of a solve: through all its sweeps, by the implicit function theorem, or through the last sweep.
+        size: of each embedding, query, key and value (d).
+        start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
+        epochs: how often the network is validated, each time after so many steps.
+        steps: batches in an epoch.
+        batch: sequences per step.
+        learning_rate: the peak of the one-cycle schedule.
+        weight_decay: of AdamW.
+        clip: the largest norm of a gradient; longer ones are cut.
+        validation: sequences kept from training to choose the best epoch; of a file, a tenth of its lines is kept.
+        patience: stop after so many epochs without a better one; 0 goes on to the end.
+        checkpoint_every: steps between checkpoints.
+        seed: of the first weights, the order of the sequences, and all that a step draws.
+        device: cpu, gpu or auto.
+        precision: as Lightning names it, such as 32, 64 or bf16-mixed.
+    """
+
+    data: str = "numbers"
+    iterations: str = "1"
+    order: Literal["forward-backward", "random"] = "forward-backward"
+    until: float = 0.0
+    gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
+    size: int = 256
+    start: str = ""
+    epochs: int = 10
+    steps: int = 250
+    batch: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    clip: float = 10.0
+    validation: int = 5_000
+    patience: int = 0
+    checkpoint_every: int = 50
+    seed: int = 0
+    device: Literal["auto", "cpu", "gpu"] = "cpu"
+    precision: str = "32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "iterations", str(self.iterations))
+        for name in ("size", "epochs", "steps", "batch", "validation", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name in ("weight_decay", "patience", "seed", "until"):
+            if getattr(self, name) < 0:
+                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
+        if self.size % 2:
+            raise QueryError(f"size must be even, for sines and cosines of the positions, not {self.size}.")
+        if self.gradient != "unroll" and not self.until:
+            raise QueryError(f"gradient {self.gradient} is for solves to an equilibrium: give until, such as 1e-3.")
+        if self.until and self.iterations != "1":
+            raise QueryError("give iterations or until, not both.")
+        low, high = self.span
+        if not 1 <= low <= high:
+            raise QueryError(f"iterations must be at least 1 and in order, not {self.iterations}.")
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The fewest and the most iterations."""
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", self.iterations)
+        if not match:
+            raise QueryError(f"iterations is a whole number or a range such as 1-5, not {self.iterations!r}.")
+        return int(match[1]), int(match[2] or match[1])
+
+    @property
+    def devices(self) -> int:
+        """One process trains."""
+        return 1
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
