@@ -17,7 +17,7 @@ NUMBERS = "numbers"
 HIGHEST = 64  #: the numbers go from 1 to here
 SHORTEST, LONGEST = 8, 24
 GAP = "?"  #: a missing token, as users write it
-SHARE = 0.1  #: up to this share of a sequence is missing, rounded up
+PART = 10  #: up to one of so many tokens is missing, rounded up
 TEST = 0.1  #: the share of the questions (of the lines of a file) that are for testing
 CHOICES = 32  #: of the missing positions, for each line of a file
 MOST_TOKENS = 512  #: in a line of a file
@@ -161,7 +161,7 @@ def words(path: Path) -> Sequences:
 
 def gaps(n: int) -> int:
     """How many of n tokens are missing at most."""
-    return math.ceil(SHARE * n)
+    return -(-n // PART)
 
 
 def every_choice(n: int) -> Tensor:

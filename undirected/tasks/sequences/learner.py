@@ -23,6 +23,7 @@ from undirected.tasks.sequences.model import AROUND, RANDOM, network, scores, so
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
+WARMUP = 0.1  #: the share of the steps in which the learning rate rises
 MOST_SWEEPS = 40  #: on the way to an equilibrium
 
 
@@ -97,9 +98,6 @@ class Learner(lightning.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         self.clip_gradients(optimizer, self.settings.clip, "norm")
-
-
-WARMUP = 0.1  #: the share of the steps in which the learning rate rises
 
 
 def model(settings: Settings, sequences: Sequences) -> UNN:

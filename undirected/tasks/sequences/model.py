@@ -23,7 +23,6 @@ from undirected.variable import Partial, Variable
 
 AROUND = "q k v s h s v k q x"  # forward to the contexts, and back to the missing rows
 RANDOM = orders.random("q k v s h", last="x")
-SPREAD = 0.3  # of the first embeddings
 
 
 def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
@@ -38,7 +37,7 @@ def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
     rows = attention(size, positions=sinusoids(longest, size), bias=False)
     tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
     net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
-    nn.init.normal_(embeddings(net), std=SPREAD)
+    nn.init.normal_(embeddings(net))  # as large as the positions' sines
     net.notes["vocabulary"] = list(vocabulary)
     return net
 

@@ -42,6 +42,7 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         "parameters": parameters(learner.net),
         **course.as_dict(),
     }
+    learner.net.notes |= {"iterations": sum(settings.span) // 2, "order": settings.order}
     save(learner.net, out / MODEL)
     write_result(out, result)
     return Trained(out, settings, learner.net.eval(), sequences, result)

@@ -46,8 +46,8 @@ class Settings:
     start: str = ""
     epochs: int = 10
     steps: int = 250
-    batch: int = 256
-    learning_rate: float = 1e-3
+    batch: int = 128
+    learning_rate: float = 2e-3
     weight_decay: float = 0.0
     clip: float = 10.0
     validation: int = 5_000
