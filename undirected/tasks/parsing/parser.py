@@ -1,0 +1,187 @@
+"""Parser: a trained network that takes sentences and gives trees, from one file that holds all it needs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from undirected import packaged
+from undirected.errors import FileError, QueryError
+from undirected.gradients import Gradient, Implicit, OneStep
+from undirected.structure.heads import from_arcs
+from undirected.structure.tree import Tree
+from undirected.tasks.parsing.batches import pieces
+from undirected.tasks.parsing.encoders import Words, described
+from undirected.tasks.parsing.network import Network, Reading, Way
+from undirected.tasks.parsing.settings import MODEL
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+KEY, FORMAT = "undirected-parser", 1
+PIECE = 2_000  # words, padding included, that are parsed at a time
+GRADIENTS: dict[str, Callable[[], Gradient]] = {"implicit": Implicit, "one-step": OneStep}
+
+
+@dataclass(frozen=True)
+class Parse:
+    """The tree of a sentence, and how sure the network is of it."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]  #: of each word: the number of another, from 1, or 0 for the root
+    labels: tuple[str, ...]  #: of the arc to each word
+    probability: float  #: of the whole tree, arcs only
+    marginals: Float[Tensor, "n+1 n"] = field(repr=False)  #: the probability of each arc `[head, word]`
+    scores: Float[Tensor, "n+1 n"] = field(repr=False)  #: of arcs; they make this distribution over trees
+    tree: Tree = field(repr=False)  #: which trees there are
+    _name: Callable[[Tensor], tuple[str, ...]] = field(repr=False, compare=False)  # the labels for some heads
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Of the arc to each word."""
+        heads = torch.tensor(self.heads)
+        return tuple(self.marginals[heads, torch.arange(len(heads))].tolist())
+
+    @property
+    def entropy(self) -> float:
+        """Of the distribution over trees, in nats: 0 if the network is sure."""
+        return float(self.tree.entropy(self.scores[None])[0])
+
+    def k_best(self, k: int) -> list[Parse]:
+        """The k most probable trees, best first; fewer where there are no more."""
+        if k < 1:
+            raise QueryError(f"k_best: k must be at least 1, not {k}.")
+        found, scores = self.tree.top(self.scores[None].double(), k)
+        rows = [from_arcs(tree[0]) for tree, score in zip(found, scores, strict=True) if score[0] > -torch.inf]
+        return [self._with(heads) for heads in rows]
+
+    def _with(self, heads: Tensor) -> Parse:
+        probability = tree_probability(self.tree, self.scores, heads)
+        return replace(self, heads=tuple(heads.tolist()), labels=self._name(heads), probability=probability)
+
+
+class Parser:
+    """Sentences to trees.
+
+    >>> parser = load("toy-parser")  # doctest: +SKIP
+    >>> parse = parser("the cats sleep")  # doctest: +SKIP
+    >>> parse.heads  # doctest: +SKIP
+    (2, 3, 0)
+
+    Args:
+        network: trained.
+        labels: their names.
+        way: how the network is solved.
+    """
+
+    def __init__(self, network: Network, labels: Sequence[str], way: Way) -> None:
+        self.network, self.labels, self.way = network, tuple(labels), way
+
+    def __call__(self, sentence: str | Words) -> Parse:
+        """The tree of one sentence: a text with spaces between its words, or its words."""
+        words = sentence.split() if isinstance(sentence, str) else list(sentence)
+        return self.many([words])[0]
+
+    def many(self, sentences: Iterable[Words]) -> list[Parse]:
+        """The trees of many sentences, each given by its words. Those of like length are parsed together."""
+        rows = [tuple(words) for words in sentences]
+        for number, words in enumerate(rows):
+            if isinstance(sentences, str) or not words or not all(isinstance(w, str) and w.strip() for w in words):
+                raise QueryError(f"sentence {number}: takes words, none of them empty, but got {words!r}.")
+        found: dict[int, Parse] = {}
+        for piece in pieces([len(words) for words in rows], PIECE):
+            reading = self.read([rows[row] for row in piece])
+            for place, row in enumerate(piece):
+                found[row] = self._parse(rows[row], reading, place)
+        return [found[row] for row in range(len(rows))]
+
+    @torch.no_grad()
+    def read(self, sentences: Sequence[Words], way: Way | None = None) -> Reading:
+        """What the network finds in a batch of sentences, as tensors."""
+        self.network.eval()
+        reading: Reading = self.network(sentences, way or self.way)
+        return reading
+
+    @torch.no_grad()
+    def _parse(self, words: tuple[str, ...], reading: Reading, row: int) -> Parse:
+        n = len(words)
+        x = reading.x[row : row + 1, : n + 1]
+
+        def name(heads: Tensor) -> tuple[str, ...]:
+            with torch.no_grad():
+                numbers = self.network.labels(x, heads[None].to(x.device)).argmax(-1)
+            return tuple(self.labels[number] for number in numbers[0].tolist())
+
+        heads = reading.heads[row, :n].cpu()
+        scores = reading.scores[row, : n + 1, :n].cpu()
+        marginals = reading.marginals[row, : n + 1, :n].cpu()
+        probability = tree_probability(reading.tree, scores, heads)
+        return Parse(words, tuple(heads.tolist()), name(heads), probability, marginals, scores, reading.tree, name)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all that is needed to one file; no pickle, so that reading it runs no code."""
+        variables = self.network.net.variables
+        header = {
+            "format": FORMAT,
+            "encoder": self.network.encoder.description(),
+            "labels": self.labels,
+            "hidden": variables["h"].shape[-1],
+            "projective": type(variables["y"].regularizer).__name__ == "ProjectiveTree",
+            "iterations": self.way.iterations,
+            "until": self.way.until,
+        }
+        tensors = {name: tensor.detach().contiguous() for name, tensor in self.network.state_dict().items()}
+        safetensors.torch.save_file(tensors, path, metadata={KEY: json.dumps(header)})
+
+
+def load(path: str | os.PathLike[str]) -> Parser:
+    """A parser from the file that `Parser.save` wrote, from the folder of a run, or by its name in the package."""
+    file = packaged.find(path) or Path(path)
+    file = file / MODEL if file.is_dir() else file
+    if not file.is_file():
+        raise FileError(f"{path}: there is no parser. Train one with `undirected train parser`.")
+    header, tensors = _read(file)
+    try:
+        network = Network(
+            described(header["encoder"]), len(header["labels"]), header["hidden"], projective=header["projective"]
+        )
+        network.load_state_dict(tensors)
+        return Parser(network.eval(), header["labels"], Way(header["iterations"], header["until"]))
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise FileError(f"{file}: what it says about itself does not fit its weights: {error}") from error
+
+
+def ways(iterations: int, until: float, gradient: str) -> Way:
+    """How a network is solved, from settings."""
+    return Way(iterations, until, GRADIENTS[gradient]() if gradient in GRADIENTS else None)
+
+
+def tree_probability(tree: Tree, scores: Float[Tensor, "n+1 n"], heads: Tensor) -> float:
+    """`exp(score - log Z)` of a tree."""
+    exact = scores.double()
+    score = exact[heads, torch.arange(len(heads))].sum()
+    return float((score - tree.log_partition(exact[None])[0]).exp())
+
+
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safetensors.safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no dict)
+    except safetensors.SafetensorError as error:
+        raise FileError(f"{file}: not a safetensors file, or only part of one ({error}).") from None
+    if KEY not in metadata:
+        raise FileError(f"{file}: a safetensors file, but not a parser: its header has no {KEY!r}.")
+    header = json.loads(metadata[KEY])
+    if header.get("format") != FORMAT:
+        raise FileError(f"{file}: has format {header.get('format')}; this version reads {FORMAT}. Update undirected.")
+    return header, tensors

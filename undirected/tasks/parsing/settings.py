@@ -1,0 +1,94 @@
+"""Settings: everything that decides a training run. Light to import: the command line reads it for its help."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from undirected.errors import QueryError
+
+MODEL = "parser.safetensors"  #: the parser in a run's folder
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training run of a parser.
+
+    Args:
+        data: toy, a folder with `*-ud-train.conllu` and so on, or the language of one below $UNDIRECTED_DATA/ud.
+        encoder: lstm (learned from the treebank), minilm (English), or any Hugging Face encoder by name or folder.
+        iterations: sweeps over heads, modifiers and tree (k).
+        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        gradient: how the solve is differentiated; unroll if there is a number of sweeps.
+        projective: arcs may not cross; sentences whose arcs do are left out of the training.
+        hidden: the size of a word's features as a head, and as a modifier.
+        dropout: the share of these features that are zero in a step, the same ones for a whole solve.
+        size: of each direction of the lstm encoder's layers.
+        layers: how many the lstm encoder has.
+        mix: of other encoders, take a learned mixture of all layers instead of the last.
+        epochs: how often the training sentences are gone through; 0: as many as suit the data and the encoder.
+        words: per step; 0: as many as suit the data and the encoder.
+        learning_rate: the largest, of all that is learned from scratch.
+        encoder_learning_rate: the largest, of an encoder that was trained before.
+        weight_decay: of AdamW.
+        warmup: the share of steps in which the learning rates rise; afterwards they fall.
+        clip: the largest norm of a gradient.
+        patience: stop after so many epochs without a better one; 0 goes on to the end.
+        checkpoint_every: steps between checkpoints.
+        seed: of the first weights, the order of the sentences and the dropout.
+        device: cpu, gpu or auto.
+        precision: as Lightning names it, such as 32 or bf16-mixed.
+    """
+
+    data: str = "toy"
+    encoder: str = "lstm"
+    iterations: int = 2
+    until: float = 0.0
+    gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
+    projective: bool = False
+    hidden: int = 400
+    dropout: float = 0.3
+    size: int = 200
+    layers: int = 2
+    mix: bool = False
+    epochs: int = 0
+    words: int = 0
+    learning_rate: float = 2e-3
+    encoder_learning_rate: float = 5e-5
+    weight_decay: float = 0.01
+    warmup: float = 0.15
+    clip: float = 5.0
+    patience: int = 0
+    checkpoint_every: int = 200
+    seed: int = 0
+    device: Literal["auto", "cpu", "gpu"] = "cpu"
+    precision: str = "32"
+
+    @property
+    def devices(self) -> int:
+        return 1
+
+    def __post_init__(self) -> None:
+        epochs, words = (16, 400) if self.encoder == "lstm" else (10, 400)
+        object.__setattr__(self, "epochs", self.epochs or epochs)
+        object.__setattr__(self, "words", self.words or words)
+        for name in ("iterations", "hidden", "size", "layers", "epochs", "words", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        for name in ("until", "weight_decay", "encoder_learning_rate", "patience", "seed"):
+            if getattr(self, name) < 0:
+                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
+        if not 0 <= self.dropout < 1:
+            raise QueryError(f"dropout is a share from 0 up to (not including) 1, not {self.dropout}.")
+        if not 0 < self.warmup < 1:
+            raise QueryError(f"warmup is a share of the steps, between 0 and 1, not {self.warmup}.")
+        if self.gradient != "unroll" and not self.until:
+            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
+        if self.mix and self.encoder == "lstm":
+            raise QueryError("mix is for encoders that were trained before; lstm gives its last layer.")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
