@@ -201,6 +201,10 @@ def cases(draw, batch: int = 3, inits=("zeros", "zeros", "uniform", "random"), *
         value = point(net.variables[name], sizes, lengths, batch)
         if draw(st.integers(0, 3)) == 0:
             known = torch.rand(value.shape) < 0.5
+            if draw(st.booleans()):  # whole rows
+                axes = net.variables[name].axes
+                rows = [1 if isinstance(axis, int) else size for axis, size in zip(axes, value.shape[1:], strict=True)]
+                known = (torch.rand(batch, *rows) < 0.7).expand_as(value)
             value = un.Partial(torch.where(known, value, torch.nan), known)
             free.append(name)
         observe[name] = value

@@ -39,11 +39,15 @@ def test_the_plan_gives_what_a_plain_loop_gives(case):  # an independent impleme
     solution = case()
     order = case.order.split()
     values, t = naive.solve(case, 3, [order] * case.iterations)
+    # Energies without a lower bound make large numbers, whose rounding shows in small ones that depend on them.
+    atol = 1e-9 + 1e-13 * max(float(x.abs().max()) for x in (*values.values(), *t.values()))
     for name in dict.fromkeys(order):
-        torch.testing.assert_close(solution[name], values[name], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(solution[name], values[name], rtol=1e-9, atol=atol)
         mask = naive.masks_of(case)[name]
+        if isinstance(case.observe.get(name), un.Partial):  # what is known needs no pre-activation
+            mask = mask & ~case.observe[name].known
         expected = torch.where(mask, t[name], 0)
-        torch.testing.assert_close(torch.where(mask, solution.preactivation[name], 0), expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(torch.where(mask, solution.preactivation[name], 0), expected, rtol=1e-9, atol=atol)
 
 
 @settings(max_examples=30)

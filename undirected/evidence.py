@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from undirected.errors import QueryError, unknown
+from undirected.missing import missing_rows
 from undirected.regularizers import concrete
 from undirected.variable import Partial, Variable, show
 
@@ -37,6 +38,7 @@ class Evidence:
     lengths: dict[str, Tensor]
     dropout: dict[str, Tensor] = field(default_factory=dict)
     outputs: dict[str, Tensor] = field(default_factory=dict)  # of directed modules, which may not be run twice
+    _missing: dict[str, Tensor | None] = field(default_factory=dict, init=False)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return (self.batch, *self.variables[name].event_shape(self.sizes))
@@ -44,6 +46,14 @@ class Evidence:
     def zeros(self, name: str) -> Tensor:
         """Zeros in a variable's shape that take no memory."""
         return torch.zeros((), dtype=self.dtype, device=self.device).expand(self.shape(name))
+
+    def missing(self, name: str) -> Tensor | None:
+        """The rows of a partly observed variable that are free and start at zero; None to take all rows."""
+        if name not in self._missing:
+            known = None if name in self.start else self.known[name]
+            rows = None if known is None else missing_rows(self.variables[name], known, self.masks[name])
+            self._missing[name] = rows
+        return self._missing[name]
 
     def rows(self, index: Tensor) -> Evidence:
         """The same for some of the examples."""

@@ -63,11 +63,14 @@ def source(operations: tuple[Operation, ...], is_untied: bool) -> str:
     sets = [operation for operation in operations if isinstance(operation, Set)]
     factors = {name: f"f{i}" for i, name in enumerate(dict.fromkeys(send.factor for send in sends))}
     activations = {name: f"a{i}" for i, name in enumerate(dict.fromkeys(each.variable for each in sets))}
+    partial = dict.fromkeys(send.partial for send in sends if send.partial is not None)
+    missing = {name: f"m{i}" for i, name in enumerate(partial)}
     lines = [f"def run({ARGUMENTS}):", *["    pass"] * (not operations)]
     lines += [f"    r{number} = r[{number}]" for number in before]
     if not is_untied:
         lines += [f"    {short} = factors[{name!r}]" for name, short in factors.items()]
         lines += [f"    {s} = {factors[f]}.sender({place}, {_bias(bias)})" for (f, place, bias), s in senders.items()]
+        lines += [f"    {short} = evidence.missing({name!r})" for name, short in missing.items()]
     lines += [f"    {short} = activations[{name!r}]" for name, short in activations.items()]
     for position, operation in enumerate(operations):
         if isinstance(operation, Send):
@@ -75,7 +78,10 @@ def source(operations: tuple[Operation, ...], is_untied: bool) -> str:
                 step = f"steps[{position}]"
                 lines.append(f"    s = {step}.factor.sender({operation.place}, {step}.bias)")
             factor = f"{step}.factor" if is_untied else factors[operation.factor]
-            lines.append(f"    {_send(operation, factor, 's' if is_untied else senders[_sender(operation)])}")
+            # Weights of its own make another message of what has not changed, too.
+            rows = None if is_untied or operation.partial is None else missing[operation.partial]
+            sender = "s" if is_untied else senders[_sender(operation)]
+            lines.append(f"    {_send(operation, factor, sender, rows)}")
             if operation.is_directed:  # the energy is that of this output: a module may give another one next time
                 lines.append(f"    evidence.outputs[{operation.factor!r}] = r{operation.out}")
         else:
@@ -104,11 +110,19 @@ def _bias(number: int | None) -> str:
     return "None" if number is None else f"r{number}"
 
 
-def _send(operation: Send, factor: str, sender: str) -> str:
+def _send(operation: Send, factor: str, sender: str, rows: str | None) -> str:
     values = ", ".join(f"r{number}" for number in operation.inputs)
     if operation.is_shifted:
         values = f"*{factor}.shifted([{values}], [evidence.masks[v] for v in {factor}.variables])"
-    return f"r{operation.out} = {sender}({values})"
+    sent = f"{sender}({values})"
+    if rows is not None and operation.base is not None:
+        changed = f"r{operation.inputs[1 - operation.place]}"
+        sent += f" if {rows} is None else "
+        sent += f"{factor}.message_from_rows({operation.place}, r{operation.base}, {rows}, {changed})"
+    elif rows is not None:
+        sent += f" if {rows} is None else "
+        sent += f"{factor}.message_to_rows({operation.place}, {_bias(operation.bias)}, {rows}, {values})"
+    return f"r{operation.out} = {sent}"
 
 
 def _set(operation: Set, activation: str, position: int, is_untied: bool) -> list[str]:

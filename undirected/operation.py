@@ -16,6 +16,8 @@ class Send:
     is_shifted: bool
     is_directed: bool
     out: int
+    partial: str | None = None  # a partly observed variable, the receiver or the sender, whose missing rows are enough
+    base: int | None = None  # with a sender: the register of the message that it sent at first
     free: tuple[int, ...] = ()
 
 
@@ -50,7 +52,7 @@ Operation = Send | Set
 def reads(operation: Operation) -> set[int]:
     """The registers that an operation reads."""
     if isinstance(operation, Send):
-        return set(operation.inputs)
+        return {*operation.inputs, *(() if operation.base is None else (operation.base,))}
     found = {*operation.messages, *(r for d in operation.descent for r in d.inputs)}
     return found | {r for r in (operation.start, operation.current) if r is not None}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from undirected.factors import Directed
 from undirected.listing import Listing
+from undirected.missing import row_axes
 from undirected.operation import Descent, Operation, Send, Set, reads, writes
 from undirected.plan import Message, Plan, Update, Value
-from undirected.regularizers import Regularizer
+from undirected.regularizers import Elementwise, Regularizer
 
 if TYPE_CHECKING:
     from undirected.graph import Graph
@@ -97,7 +98,9 @@ def assemble(graph: Graph, plan: Plan, everything: bool = False) -> Program:
     """
     registers = Registers()
     kept = list(plan.updated) if everything else _kept(graph, plan)
-    operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in kept})
+    # Other ways to solve look at whole pre-activations, so they compute whole messages.
+    partial = () if everything else [name for name in plan.partial if _goes_by_rows(graph, name)]
+    operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in kept}, partial)
     final = {name: None if value[1] is None else registers[value] for name, value in plan.final.items()}
     preactivations = _preactivations(kept, plan.final, registers)
     given = registers.given(plan)
@@ -160,14 +163,22 @@ def _preactivations(names: list[str], final: Mapping[str, Value], registers: Reg
 
 
 def operate(
-    graph: Graph, plan: Plan, updates: list[Update], registers: Registers, wanted: set[Value]
+    graph: Graph,
+    plan: Plan,
+    updates: list[Update],
+    registers: Registers,
+    wanted: set[Value],
+    partial: Sequence[str] = (),
 ) -> list[Operation]:
-    """Send each message before its first use, then set. `wanted` are values whose pre-activation is kept."""
+    """Send each message before its first use, then set.
+
+    `wanted` are values whose pre-activation is kept, `partial` variables of which missing rows are enough.
+    """
     operations: list[Operation] = []
     for update in updates:
         for message in update.messages:
             if message not in registers.numbers:
-                operations.append(_send(graph, plan, message, registers))
+                operations.append(_send(graph, plan, message, registers, partial))
         name = update.variable
         carrier = plan.biases.get(name)
         keeps = update.result in wanted or bool(update.extra)
@@ -197,14 +208,36 @@ def _inputs(graph: Graph, message: Message, registers: Registers) -> tuple[int, 
     return place, tuple(registers[values[name]] for name in variables)
 
 
-def _send(graph: Graph, plan: Plan, message: Message, registers: Registers) -> Send:
+def _goes_by_rows(graph: Graph, name: str) -> bool:
+    """Is a variable's update one of each row by itself, which needs nothing of the known rows' pre-activations?"""
+    variable = graph.variables[name]
+    return isinstance(variable.regularizer, Elementwise) and bool(row_axes(variable)) and not graph.extra_energies(name)
+
+
+def _by_rows(
+    graph: Graph, message: Message, registers: Registers, partial: Sequence[str]
+) -> tuple[str | None, int | None]:
+    """The partly observed variable whose missing rows a message can do with, and the message that it adds to."""
+    if not partial or not graph.factors[message.factor].is_row_wise:
+        return None, None
+    if message.target in partial:
+        return message.target, None
+    ((sender, version),) = message.inputs
+    base = replace(message, inputs=((sender, 0),))
+    if sender in partial and version and base in registers.numbers:
+        return sender, registers[base]
+    return None, None
+
+
+def _send(graph: Graph, plan: Plan, message: Message, registers: Registers, partial: Sequence[str]) -> Send:
+    rows_of, base = _by_rows(graph, message, registers, partial)
     place, inputs = _inputs(graph, message, registers)
     biased = plan.biases.get(message.target) == message.factor
     bias = registers.bias(message.target) if biased else None
     factor = graph.factors[message.factor]
     is_shifted = any(factor.shifts(i) for i in range(len(factor.variables)))
     is_directed = isinstance(factor.original, Directed)
-    return Send(message.factor, place, inputs, bias, is_shifted, is_directed, registers[message])
+    return Send(message.factor, place, inputs, bias, is_shifted, is_directed, registers[message], rows_of, base)
 
 
 def _descent(graph: Graph, message: Message, registers: Registers) -> Descent:

@@ -29,6 +29,7 @@ class Solution:
     """The values found, by name: `solution["y"]`. What was observed is there too, labels as probability vectors."""
 
     values: dict[str, Tensor]
+    #: Of what was wanted and is not observed; where only a part of a variable is, perhaps zero for that part.
     preactivation: dict[str, Tensor]
     plan: Plan
     #: The iterations that each example took.

@@ -111,6 +111,19 @@ class Factor(nn.Module, ABC):
         """The message with the receiver's bias added."""
         return self.message(target, *values) + bias
 
+    @property
+    def is_row_wise(self) -> bool:
+        """Does each row of a message depend on the same row of the sender alone? Then it has the two methods below."""
+        return False
+
+    def message_to_rows(self, target: int, bias: Tensor | None, rows: Tensor, *values: Tensor) -> Tensor:
+        """The message to some rows of the receiver; zero in the others."""
+        raise NotImplementedError(f"{self} is not row-wise.")
+
+    def message_from_rows(self, target: int, base: Tensor, rows: Tensor, sender: Tensor) -> Tensor:
+        """The message, given what it was (`base`) when these rows of the sender were zero, and the others as now."""
+        raise NotImplementedError(f"{self} is not row-wise.")
+
     def shifted(self, values: list[Tensor], masks: list[Tensor | None]) -> list[Tensor]:
         """The values as this factor sees them."""
         if not self._shifts:
@@ -179,6 +192,16 @@ class Tied(Factor):
 
     def reads_stand_in(self, target: int) -> bool:
         return self.original.reads_stand_in(target)
+
+    @property
+    def is_row_wise(self) -> bool:
+        return self.original.is_row_wise
+
+    def message_to_rows(self, target: int, bias: Tensor | None, rows: Tensor, *values: Tensor) -> Tensor:
+        return self.original.message_to_rows(target, bias, rows, *values)
+
+    def message_from_rows(self, target: int, base: Tensor, rows: Tensor, sender: Tensor) -> Tensor:
+        return self.original.message_from_rows(target, base, rows, sender)
 
     def fuses_bias(self, target: int) -> bool:
         return self.original.fuses_bias(target)

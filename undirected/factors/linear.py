@@ -74,6 +74,30 @@ class Linear(Factor):
         assert self._ends is not None
         return target == 1 and self._ends[1].is_plain
 
+    @property
+    def is_row_wise(self) -> bool:
+        assert self._ends is not None
+        return all(end.is_plain and end.shared for end in self._ends)
+
+    def message_to_rows(self, target: int, bias: Tensor | None, rows: Tensor, *values: Tensor) -> Tensor:
+        assert self._ends is not None
+        sender, sink = values[1 - target], self._ends[target]
+        sent = self._sent(target, sender, rows)
+        every = sent.new_zeros((sender.shape[: 1 + sink.shared].numel(), sink.features))
+        every = every.index_copy_(0, rows, sent if bias is None else sent + bias.flatten())
+        return every.reshape(*sender.shape[: 1 + sink.shared], *sink.sizes)
+
+    def message_from_rows(self, target: int, base: Tensor, rows: Tensor, sender: Tensor) -> Tensor:
+        assert self._ends is not None
+        every = base.reshape(-1, self._ends[target].features)
+        return every.index_add(0, rows, self._sent(target, sender, rows)).reshape(base.shape)
+
+    def _sent(self, target: int, sender: Tensor, rows: Tensor) -> Tensor:
+        """What some rows of the sender send."""
+        assert self._ends is not None
+        picked = sender.reshape(-1, self._ends[1 - target].features).index_select(0, rows)
+        return F.linear(picked, self.weight) if target else picked @ self.weight
+
     def score(self, a: Tensor, b: Tensor) -> Tensor:
         return total(self.message(1, a, b) * b)
 
