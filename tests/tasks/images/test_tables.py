@@ -11,7 +11,8 @@ from undirected.tasks.images.tables import reproduce, rows, run_name
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_experiments_of_each_table(name):
-    settings = [row.settings for row in rows(name, 8)]
+    settings = [row.settings for row in rows(name, "mnist", 8)]
+    assert all(one.batch == 256 for one in settings)  # the recipe of MNIST, not of the digits
     assert len({run_name(one) for one in settings}) == len(settings)
     if name == "images-accuracy":
         assert [(one.gamma, one.iterations) for one in settings] == [(0, 1), *((0.1, k) for k in range(1, 6))]

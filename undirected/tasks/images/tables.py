@@ -18,17 +18,17 @@ FULL, QUICK = (3, 20), (1, 2)
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: its name, and the settings that make it, but for seed, epochs and data."""
+    """A line of a table: its name, and the settings that make it, but for the seed."""
 
     name: str
     settings: Settings
 
 
-def rows(name: str, epochs: int) -> list[Row]:
+def rows(name: str, data: str, epochs: int) -> list[Row]:
     """The experiments of a table."""
 
     def settings(iterations: int, gamma: float = 0.0, **more: Any) -> Settings:
-        return Settings(iterations=iterations, gamma=gamma, epochs=epochs, **more)
+        return Settings(data=data, iterations=iterations, gamma=gamma, epochs=epochs, **more)
 
     if name == "images-accuracy":
         baseline = Row("convnet (gamma 0, k = 1)", settings(1))
@@ -62,8 +62,8 @@ def reproduce(
     count, length = seeds or count, epochs or length
     folder = Path(out)
     experiments = []
-    for row in rows(name, length):
-        chosen = replace(row.settings, data=data, device=device, precision=precision)  # type: ignore[arg-type]
+    for row in rows(name, data, length):
+        chosen = replace(row.settings, device=device, precision=precision)  # type: ignore[arg-type]
         experiments.append((row.name, [replace(chosen, seed=seed + i) for i in range(count)]))
     for _, runs in experiments:
         for settings in runs:
