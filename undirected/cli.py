@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 #: The modules that list commands. They are light; what takes long is imported when a command runs.
-TASKS = ("undirected.tasks.images.commands", "undirected.tasks.sequences.commands")
+TASKS = (
+    "undirected.tasks.images.commands",
+    "undirected.tasks.sequences.commands",
+    "undirected.tasks.parsing.commands",
+)
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 

@@ -1,4 +1,4 @@
-"""Parser: words, heads, modifiers and a dependency tree that speaks back to them, as in "Undirected Neural Networks"."""
+"""Parser: words as heads and as modifiers, and a dependency tree that speaks back to them, as in the paper."""
 
 from __future__ import annotations
 

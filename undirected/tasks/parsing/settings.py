@@ -48,7 +48,7 @@ class Settings:
     projective: bool = False
     hidden: int = 400
     dropout: float = 0.3
-    size: int = 200
+    size: int = 160
     layers: int = 2
     mix: bool = False
     epochs: int = 0

@@ -18,7 +18,7 @@ Words = Sequence[str]
 
 
 class Encoder(nn.Module, ABC):
-    """Called with sentences, each a sequence of words, gives `(batch, n + 1, size)`: the root first, zeros after the end.
+    """Sentences, each a sequence of words, to vectors `(batch, n + 1, size)`: the root first, and padding last.
 
     Attributes:
         size: of each vector.

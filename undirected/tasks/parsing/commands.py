@@ -1,0 +1,106 @@
+"""Commands: training and measuring parsers from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
+from undirected.tasks.parsing.settings import MODEL, Settings
+
+
+def _train_arguments(parser: Any) -> None:
+    parser.add_class_arguments(Settings, as_group=False)
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    plain_arguments(parser, "out/parsing/run")
+
+
+def _train(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.parsing.run import train
+
+    out, resume, quiet = Path(chosen.pop("out")), chosen.pop("resume"), chosen.pop("quiet")
+    result = train(Settings(**chosen), out, resume, progress=not quiet).result
+    text = (
+        f"test UAS {result['test_uas']:.2%}, LAS {result['test_las']:.2%}, "
+        f"whole trees {result['test_exact_match']:.2%} (dev UAS {result['val_uas']:.2%} "
+        f"in epoch {result['best_epoch']} of {result['epochs']}), trained in {result['seconds']:.0f} s\n"
+        f"{out}/: settings.yaml, metrics.csv, {MODEL}"
+    )
+    return Report(text, {"out": out, **result})
+
+
+def _eval_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=str, help="a parser in the package, a .safetensors file, or the folder of a run")
+    parser.add_argument("--data", type=str | None, default=None, help="the treebank; the run's own if not given")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    plain_arguments(parser, None)
+
+
+def _eval(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.parsing.evaluation import evaluate
+
+    out = chosen.pop("out")
+    found = evaluate(**chosen)
+    rest = found.seconds - found.encoder_seconds
+    lines = [f"{found.treebank}, {found.sentences} test sentences, k = {found.iterations}"]
+    lines += [f"{name.replace('_', ' '):24} {value:.2%}" for name, value in found.metrics.items()]
+    lines += [
+        f"{found.sentences / found.seconds:.0f} sentences a second; {found.sentences / rest:.0f} after the encoder"
+    ]
+    report = Report(
+        "\n".join(lines),
+        {
+            "treebank": found.treebank,
+            **found.metrics,
+            "sentences_per_second": found.sentences / found.seconds,
+            "sentences_per_second_after_encoder": found.sentences / rest,
+        },
+    )
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        (Path(out) / "evaluation.json").write_text(report.show(as_json=True) + "\n")
+    return report
+
+
+def _table_arguments(parser: Any) -> None:
+    parser.add_argument("--data", type=str, default="toy", help="a treebank, or a folder with several")
+    parser.add_argument("--encoder", type=str, default="lstm", help="lstm, minilm, or a Hugging Face name or folder")
+    parser.add_argument("--grid", action="store_true", help="choose the learning rate of each row on the dev part")
+    parser.add_argument("--most", type=int, default=5, help="the largest number of iterations")
+    parser.add_argument("--quick", action="store_true", help="two epochs")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
+    parser.add_argument("--epochs", type=int, default=0, help="epochs of every run; 0: the usual number")
+    common_arguments(parser, "out/parsing")
+
+
+def _table(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.parsing.tables import reproduce
+
+    table = reproduce(**chosen)
+    return Report(table.markdown(), {"table": table.name, "note": table.note, "rows": table.rows})
+
+
+COMMANDS = [
+    Command(
+        ("train", "parser"),
+        "Train a dependency parser on a treebank, and test it.",
+        "undirected train parser --data te --iterations 2 --encoder lstm --out out/parsing/te",
+        _train_arguments,
+        _train,
+    ),
+    Command(
+        ("eval", "parser"),
+        "Test a parser on the test part of a treebank.",
+        "undirected eval parser out/parsing/te --iterations 3",
+        _eval_arguments,
+        _eval,
+    ),
+    Command(
+        ("reproduce", "parsing"),
+        "UAS, modifier lists and whole trees with one to five iterations, as in the paper.",
+        "undirected reproduce parsing --data te --encoder bert-base-multilingual-cased",
+        _table_arguments,
+        _table,
+    ),
+]
