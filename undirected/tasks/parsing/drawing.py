@@ -46,11 +46,10 @@ def tree(
     >>> str(drawing).count('class="arc"')
     2
     """
-    if not len(words) == len(heads) == len(labels) or len(words) != len(probabilities or words) or not words:
-        counts = (
-            f"{len(words)} words, {len(heads)} heads, {len(labels)} labels, {len(probabilities or words)} probabilities"
-        )
-        raise QueryError(f"tree: {counts}; there must be as many of each, and at least one.")
+    counts = [len(words), len(heads), len(labels), len(words if probabilities is None else probabilities)]
+    if len(set(counts)) > 1 or not words:
+        given = "{} words, {} heads, {} labels, {} probabilities".format(*counts)
+        raise QueryError(f"tree: {given}; there must be as many of each, and at least one.")
     words = [printable(word) for word in words]
     chances = [None] * len(words) if probabilities is None else list(probabilities)
     arcs = [
