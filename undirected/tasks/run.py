@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import logging
 import os
 import re
@@ -12,7 +11,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import lightning
 import torch
@@ -22,29 +21,12 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import nn
 
 from undirected.errors import FileError
-
-SETTINGS, RESULT, METRICS = "settings.yaml", "result.json", "metrics.csv"
-
-
-class RunSettings(Protocol):
-    """What a run must know, whatever it trains; a task's own settings have more."""
-
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def patience(self) -> int: ...
-    @property
-    def checkpoint_every(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def devices(self) -> int: ...
-    @property
-    def precision(self) -> str: ...
-    def as_dict(self) -> dict[str, Any]: ...
-
-
-Kind = TypeVar("Kind", bound=RunSettings)
+from undirected.tasks.folder import METRICS, RunSettings
+from undirected.tasks.folder import RESULT as RESULT
+from undirected.tasks.folder import SETTINGS as SETTINGS
+from undirected.tasks.folder import read_result as read_result
+from undirected.tasks.folder import read_settings as read_settings
+from undirected.tasks.folder import write_result as write_result
 
 
 @dataclass(frozen=True)
@@ -181,27 +163,6 @@ def test(module: lightning.LightningModule, pieces: Iterable, device: str, preci
 def parameters(module: nn.Module) -> int:
     """How many numbers a module learns."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def read_settings(out: Path, kind: type[Kind]) -> Kind:
-    """The settings of the run in a folder."""
-    path = out / SETTINGS
-    if not path.is_file():
-        raise FileError(f"{out}: no run to resume, for it has no {SETTINGS}.")
-    return kind(**yaml.safe_load(path.read_text()))
-
-
-def read_result(out: Path) -> dict[str, Any]:
-    """What the run in a folder gave."""
-    if not (out / RESULT).is_file():
-        raise FileError(f"{out}: its run is not done.")
-    result: dict[str, Any] = json.loads((out / RESULT).read_text())
-    return result
-
-
-def write_result(out: Path, result: dict[str, Any]) -> None:
-    """Say that the run in a folder is done, and what it gave."""
-    (out / RESULT).write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _newest(out: Path) -> Path | None:

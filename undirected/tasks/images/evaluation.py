@@ -7,22 +7,17 @@ from pathlib import Path
 
 import lightning
 import torch
-import yaml
 from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
-from undirected import packaged
 from undirected.errors import FileError
-from undirected.files import load as load_network
 from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import read
-from undirected.tasks.images.settings import MODEL, Settings
-from undirected.tasks.run import SETTINGS, read_settings, test
-
-ITERATIONS = 5
+from undirected.tasks.images.saved import open_model
+from undirected.tasks.run import test
 
 
 @dataclass(frozen=True)
@@ -35,24 +30,6 @@ class Evaluation:
     count: int
     accuracy: float
     confusion: Tensor
-
-
-def open_model(model: str | Path) -> tuple[UNN, int, str | None]:
-    """A network by its name, from a file or a run's folder, with the iterations and the data of its run if known."""
-    path = packaged.locate(model)
-    path = path / MODEL if path.is_dir() else path
-    if not path.is_file():
-        raise FileError(f"{model}: no network there. Give a .safetensors file, or the folder of a run that is done.")
-    net = load_network(path)
-    if set(net.variables) != {"x", "h1", "h2", "y"}:
-        raise FileError(f"{path}: a network of {', '.join(net.variables)}, not one for images (x, h1, h2, y).")
-    if packaged.find(model) is not None:
-        settings = Settings(**yaml.safe_load(path.with_suffix(".yaml").read_text()))
-    elif (path.parent / SETTINGS).is_file():
-        settings = read_settings(path.parent, Settings)
-    else:
-        return net.eval(), ITERATIONS, None
-    return net.eval(), settings.iterations, settings.data
 
 
 def evaluate(

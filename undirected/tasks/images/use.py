@@ -13,9 +13,9 @@ from undirected.errors import QueryError
 from undirected.network import UNN
 from undirected.solution import Solution
 from undirected.tasks.images.data import FASHION
-from undirected.tasks.images.evaluation import open_model
 from undirected.tasks.images.model import DRAW, READ, draw, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
+from undirected.tasks.images.saved import open_model
 from undirected.variable import Partial
 
 SIDES = ("top", "bottom", "left", "right")
