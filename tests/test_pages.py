@@ -8,15 +8,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+def blocks(path: Path) -> list[str]:
+    """The Python of a page; empty lines before each block, so that errors name the page's own lines."""
+    text = path.read_text(encoding="utf-8")
+    found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return ["\n" * text.count("\n", 0, block.start(1)) + block[1] for block in found]
+
+
 PAGES = {
-    str(path.relative_to(ROOT)): re.findall(
-        r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    str(path.relative_to(ROOT)): blocks(path) for path in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 }
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+@pytest.mark.parametrize("page", [page for page in PAGES if PAGES[page]])
 def test_every_python_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

@@ -26,6 +26,7 @@ NETWORKS = {
     "conv": (un.models.conv((1, 28, 28), (32, 64), 10, kernel_size=(6, 4)), "x"),
     "recurrent": (un.models.Recurrent(32, 64, classes=5).network(4), "x1 x2 x3 x4"),
     "attention": (un.models.attention(64), "x"),
+    "parser": (un.models.parser(400), "x w"),
     "hopfield": (un.models.hopfield(torch.ones(5, 200)), ""),
     "distances": (un.models.distances(4, nn.Linear(4, 8), 8, nn.Linear(8, 3), 3), "x"),
     "mixture": (un.models.mixture(nn.Linear(784, 64), 784, 64, 10), "x"),
