@@ -14,6 +14,7 @@ TASKS = (
     "undirected.tasks.images.commands",
     "undirected.tasks.sequences.commands",
     "undirected.tasks.parsing.commands",
+    "undirected.app.commands",
 )
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -64,10 +65,11 @@ def _parser(library: Any, commands: Sequence[Any]) -> Any:
 def _run(command: Any, chosen: dict[str, Any]) -> int:
     from undirected.tasks.command import Report
 
-    as_json = bool(chosen.pop("json"))
+    as_json = bool(chosen.pop("json", False))
     chosen.pop("config", None)
     try:
-        print(command.run(chosen).show(as_json), flush=True)
+        if shown := command.run(chosen).show(as_json):
+            print(shown, flush=True)
     except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as stop:
