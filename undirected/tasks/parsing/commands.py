@@ -1,7 +1,8 @@
-"""Commands: training and measuring parsers from the command line."""
+"""Commands: training, measuring and using parsers from the command line."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,23 @@ def _table(chosen: dict[str, Any]) -> Report:
     return Report(table.markdown(), {"table": table.name, "note": table.note, "rows": table.rows})
 
 
+def _parse_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=str, help="a parser in the package, a .safetensors file, or the folder of a run")
+    parser.add_argument("--conllu", action="store_true", help="the input is CoNLL-U; trees that it has are replaced")
+    parser.add_argument("--svg", type=Path | None, default=None, metavar="DIR", help="draw every tree in a file there")
+    parser.add_argument("--html", type=Path | None, default=None, metavar="FILE", help="draw all trees on a page")
+    parser.add_argument("--k-best", type=int, default=1, metavar="N", help="the N most probable trees of each sentence")
+    parser.add_argument("--projective", action="store_true", help="only trees whose arcs do not cross")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+
+
+def _parse(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.parsing.stream import parse
+
+    parse(source=sys.stdin.buffer, target=sys.stdout.buffer, **chosen)
+    return Report("")
+
+
 COMMANDS = [
     Command(
         ("train", "parser"),
@@ -95,6 +113,13 @@ COMMANDS = [
         "undirected eval parser out/parsing/te --iterations 3",
         _eval_arguments,
         _eval,
+    ),
+    Command(
+        ("parse",),
+        "Parse sentences, one a line with spaces between words, from the standard input, to CoNLL-U.",
+        "undirected parse out/parsing/te --html trees.html < sentences.txt > trees.conllu",
+        _parse_arguments,
+        _parse,
     ),
     Command(
         ("reproduce", "parsing"),

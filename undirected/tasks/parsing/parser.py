@@ -143,19 +143,25 @@ class Parser:
         safetensors.torch.save_file(tensors, path, metadata={KEY: json.dumps(header)})
 
 
-def load(path: str | os.PathLike[str]) -> Parser:
-    """A parser from the file that `Parser.save` wrote, from the folder of a run, or by its name in the package."""
+def load(path: str | os.PathLike[str], iterations: int | None = None, projective: bool = False) -> Parser:
+    """A parser from the file that `Parser.save` wrote, from the folder of a run, or by its name in the package.
+
+    Args:
+        path: the file, the folder or the name.
+        iterations: sweeps, if not as many as it was trained with.
+        projective: no arcs cross, even if it was trained on trees with arcs that do.
+    """
     file = packaged.find(path) or Path(path)
     file = file / MODEL if file.is_dir() else file
     if not file.is_file():
         raise FileError(f"{path}: there is no parser. Train one with `undirected train parser`.")
     header, tensors = _read(file)
     try:
-        network = Network(
-            described(header["encoder"]), len(header["labels"]), header["hidden"], projective=header["projective"]
-        )
+        projective = projective or header["projective"]
+        network = Network(described(header["encoder"]), len(header["labels"]), header["hidden"], projective=projective)
         network.load_state_dict(tensors)
-        return Parser(network.eval(), header["labels"], Way(header["iterations"], header["until"]))
+        way = Way(header["iterations"], header["until"]) if iterations is None else Way(iterations)
+        return Parser(network.eval(), header["labels"], way)
     except (KeyError, TypeError, RuntimeError) as error:
         raise FileError(f"{file}: what it says about itself does not fit its weights: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from undirected.errors import QueryError
@@ -74,6 +74,16 @@ class Sentence:
             lines[row] = "\t".join(columns)
         return replace(self, heads=heads, labels=labels, source="\n".join(lines))
 
+    def with_comments(self, comments: Mapping[str, object]) -> Sentence:
+        """The same sentence with these comments, `# key = value`, after those that it has; a key occurs once."""
+        mark = "\ufeff" if self.source.startswith("\ufeff") else ""
+        lines = self.source.removeprefix(mark).split("\n")
+        lines = [line for line in lines if not line.startswith("#") or _key(line) not in comments]
+        first = next(row for row, line in enumerate(lines) if line.rstrip("\r") and not line.startswith("#"))
+        end = "\r" if lines[first].endswith("\r") else ""
+        lines[first:first] = [f"# {key} = {value}{end}" for key, value in comments.items()]
+        return replace(self, source=mark + "\n".join(lines))
+
 
 def fault(heads: Sequence[int]) -> tuple[int, str] | None:
     """What keeps these heads from being a tree with one root: the number of a word, and a sentence. None: nothing.
@@ -107,6 +117,10 @@ def fault(heads: Sequence[int]) -> tuple[int, str] | None:
 def _is_word(line: str) -> bool:
     """Is this the line of a word, rather than a comment, a multiword token, an empty node or nothing?"""
     return line.lstrip("\ufeff").partition("\t")[0].isdecimal()
+
+
+def _key(comment: str) -> str:
+    return comment[1:].partition("=")[0].strip()
 
 
 def _set(misc: str, key: str, value: str) -> str:
