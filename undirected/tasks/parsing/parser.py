@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from undirected import packaged
 from undirected.errors import FileError, QueryError
 from undirected.gradients import Gradient, Implicit, OneStep
 from undirected.structure.heads import from_arcs
+from undirected.structure.structure import inner
 from undirected.structure.tree import Tree
 from undirected.tasks.parsing.batches import pieces
 from undirected.tasks.parsing.encoders import Words, described
@@ -24,7 +26,7 @@ from undirected.tasks.parsing.network import Network, Reading, Way
 from undirected.tasks.parsing.settings import MODEL
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor
 
 KEY, FORMAT = "undirected-parser", 1
@@ -40,9 +42,12 @@ class Parse:
     heads: tuple[int, ...]  #: of each word: the number of another, from 1, or 0 for the root
     labels: tuple[str, ...]  #: of the arc to each word
     probability: float  #: of the whole tree, arcs only
-    marginals: Float[Tensor, "n+1 n"] = field(repr=False)  #: the probability of each arc `[head, word]`
-    scores: Float[Tensor, "n+1 n"] = field(repr=False)  #: of arcs; they make this distribution over trees
-    tree: Tree = field(repr=False)  #: which trees there are
+    entropy: float  #: of the distribution over trees, in nats: 0 if the network is sure
+    marginals: Float[Tensor, "n+1 n"] = field(repr=False, compare=False)  #: the probability of each arc `[head, word]`
+    scores: Float[Tensor, "n+1 n"] = field(
+        repr=False, compare=False
+    )  #: of arcs; they make this distribution over trees
+    tree: Tree = field(repr=False, compare=False)  #: which trees there are
     _name: Callable[[Tensor], tuple[str, ...]] = field(repr=False, compare=False)  # the labels for some heads
 
     @property
@@ -50,11 +55,6 @@ class Parse:
         """Of the arc to each word."""
         heads = torch.tensor(self.heads)
         return tuple(self.marginals[heads, torch.arange(len(heads))].tolist())
-
-    @property
-    def entropy(self) -> float:
-        """Of the distribution over trees, in nats: 0 if the network is sure."""
-        return float(self.tree.entropy(self.scores[None])[0])
 
     def k_best(self, k: int) -> list[Parse]:
         """The k most probable trees, best first; fewer where there are no more."""
@@ -99,9 +99,7 @@ class Parser:
                 raise QueryError(f"sentence {number}: takes words, none of them empty, but got {words!r}.")
         found: dict[int, Parse] = {}
         for piece in pieces([len(words) for words in rows], PIECE):
-            reading = self.read([rows[row] for row in piece])
-            for place, row in enumerate(piece):
-                found[row] = self._parse(rows[row], reading, place)
+            found |= zip(piece, self._parses([rows[row] for row in piece]), strict=True)
         return [found[row] for row in range(len(rows))]
 
     @torch.no_grad()
@@ -112,20 +110,34 @@ class Parser:
         return reading
 
     @torch.no_grad()
-    def _parse(self, words: tuple[str, ...], reading: Reading, row: int) -> Parse:
-        n = len(words)
-        x = reading.x[row : row + 1, : n + 1]
+    def _parses(self, sentences: Sequence[tuple[str, ...]]) -> Iterator[Parse]:
+        """The trees of a batch; what can be computed for all of them at once is."""
+        reading = self.read(sentences)
+        heads, tree, exact = reading.heads, reading.tree, reading.scores.double()
+        log_z, expected = tree.infer(exact, reading.exists)
+        chosen = exact.gather(1, heads.clamp_min(0)[:, None])[:, 0]
+        probabilities = (torch.where(heads >= 0, chosen, 0).sum(-1) - log_z).exp().tolist()
+        entropies = (log_z - inner(exact, expected)).clamp_min(0).tolist()
+        heads, labels = heads.tolist(), reading.labels(heads).tolist()
+        scores, marginals = reading.scores.cpu(), reading.marginals.cpu()
+        for row, words in enumerate(sentences):
+            n = len(words)
+            yield Parse(
+                words,
+                tuple(heads[row][:n]),
+                tuple(self.labels[number] for number in labels[row][:n]),
+                probabilities[row],
+                entropies[row],
+                marginals[row, : n + 1, :n],
+                scores[row, : n + 1, :n],
+                tree,
+                partial(self._names, reading.x[row : row + 1, : n + 1]),
+            )
 
-        def name(heads: Tensor) -> tuple[str, ...]:
-            with torch.no_grad():
-                numbers = self.network.labels(x, heads[None].to(x.device)).argmax(-1)
-            return tuple(self.labels[number] for number in numbers[0].tolist())
-
-        heads = reading.heads[row, :n].cpu()
-        scores = reading.scores[row, : n + 1, :n].cpu()
-        marginals = reading.marginals[row, : n + 1, :n].cpu()
-        probability = tree_probability(reading.tree, scores, heads)
-        return Parse(words, tuple(heads.tolist()), name(heads), probability, marginals, scores, reading.tree, name)
+    @torch.no_grad()
+    def _names(self, x: Float[Tensor, "1 n+1 size"], heads: Int[Tensor, " n"]) -> tuple[str, ...]:
+        numbers = self.network.labels(x, heads[None].to(x.device)).argmax(-1)
+        return tuple(self.labels[number] for number in numbers[0].tolist())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that is needed to one file; no pickle, so that reading it runs no code."""
