@@ -13,6 +13,7 @@ from typing import Any
 TASKS = (
     "undirected.tasks.images.commands",
     "undirected.tasks.sequences.commands",
+    "undirected.tasks.complete",
     "undirected.tasks.parsing.commands",
     "undirected.app.commands",
 )
@@ -68,8 +69,8 @@ def _run(command: Any, chosen: dict[str, Any]) -> int:
     as_json = bool(chosen.pop("json", False))
     chosen.pop("config", None)
     try:
-        if shown := command.run(chosen).show(as_json):
-            print(shown, flush=True)
+        for part in command.run(chosen).parts(as_json):
+            print(part, flush=True)
     except BrokenPipeError:  # whoever reads the output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt as stop:

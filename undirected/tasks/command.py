@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,22 @@ class Report:
     def show(self, as_json: bool) -> str:
         return json.dumps(self.data, indent=2, default=str) if as_json else self.text
 
+    def parts(self, as_json: bool) -> Iterator[str]:
+        """What to print, bit by bit."""
+        if shown := self.show(as_json):
+            yield shown
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Reports one by one, as they come: a line each."""
+
+    reports: Iterator[Report]
+
+    def parts(self, as_json: bool) -> Iterator[str]:
+        for report in self.reports:
+            yield json.dumps(report.data, default=str) if as_json else report.text
+
 
 @dataclass(frozen=True)
 class Command:
@@ -32,7 +48,7 @@ class Command:
     summary: str
     example: str
     arguments: Callable[[Any], None]
-    run: Callable[[dict[str, Any]], Report]
+    run: Callable[[dict[str, Any]], Report | Stream]
 
 
 #: What the first word of commands with several words means.

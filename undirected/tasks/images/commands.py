@@ -111,28 +111,6 @@ def _generate(chosen: dict[str, Any]) -> Report:
     return Report("\n".join(map(str, paths)), {"pictures": paths})
 
 
-def _complete_arguments(parser: Any) -> None:
-    parser.add_argument("model", type=str | None, nargs="?", help=f"{MODEL_HELP}; {DEFAULT} if not given")
-    parser.add_argument("picture", type=str, help="PNG or JPEG, any size")
-    parser.add_argument(
-        "--hide", type=str, default="bottom", help="top, bottom, left, right, or a picture that is white where hidden"
-    )
-    parser.add_argument("--class", type=int | None, default=None, help="what it is; found as well if not given")
-    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
-    common_arguments(parser, "out/images/completed")
-
-
-def _complete(chosen: dict[str, Any]) -> Report:
-    from undirected.tasks.images.use import complete
-
-    model, pictures = _model_and_pictures(chosen.pop("model"), [chosen.pop("picture")])
-    if len(pictures) > 1:
-        raise QueryError(f"{pictures[0]}: not a model. Complete one picture at a time.")
-    found = complete(model, pictures[0], label=chosen.pop("class"), **chosen)
-    text = f"{found.path}: taken for {found.name} ({found.probability:.1%})"
-    return Report(text, {"picture": found.path, "class": found.name, "probability": found.probability})
-
-
 def _table_arguments(parser: Any) -> None:
     parser.add_argument("--data", type=str, default="mnist", help="digits, mnist, fashion-mnist, or a folder")
     parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
@@ -183,12 +161,5 @@ COMMANDS = [
         "undirected generate --class 3 --out drawings",
         _generate_arguments,
         _generate,
-    ),
-    Command(
-        ("complete",),
-        "Fill in the hidden part of a picture.",
-        "undirected complete photo.png --hide bottom",
-        _complete_arguments,
-        _complete,
     ),
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from undirected.tasks.images.data import FASHION
 from undirected.tasks.images.model import DRAW, READ, draw, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
 from undirected.tasks.images.saved import open_model
+from undirected.tasks.place import Place
 from undirected.variable import Partial
 
 SIDES = ("top", "bottom", "left", "right")
@@ -46,31 +47,20 @@ class Session:
     def __init__(self, model: str | Path, seed: int, device: str, precision: str) -> None:
         torch.manual_seed(seed)
         net, self.iterations, data = open_model(model)
-        self.device = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-        if device == "gpu" and self.device.type == "cpu":
-            raise QueryError("--device gpu: there is no GPU here. Use cpu or auto.")
-        dtypes = {"32": torch.float32, "64": torch.float64, "bf16-mixed": torch.float32}
-        if precision not in dtypes:
-            raise QueryError(f"--precision {precision}: is none of {', '.join(dtypes)}.")
-        self.dtype = dtypes[precision]
-        self.mixed = precision == "bf16-mixed"
+        self.place = Place.of(device, precision)
+        self.device, self.dtype = self.place.device, self.place.dtype
         self.net: UNN = net.to(self.device, self.dtype)
         self.side = int(net.variables["x"].shape[-1])
         count = int(net.variables["y"].shape[0])
         self.names = FASHION.classes if data == FASHION.name else tuple(map(str, range(count)))
 
     def __enter__(self) -> Session:
-        autocast: AbstractContextManager = nullcontext()
-        if self.mixed:
-            autocast = torch.autocast(self.device.type, torch.bfloat16)
-        self._entered = (torch.no_grad(), autocast)
-        for one in self._entered:
-            one.__enter__()
+        self._asking = self.place.asking()
+        self._asking.__enter__()
         return self
 
-    def __exit__(self, *reason: object) -> None:
-        for one in reversed(self._entered):
-            one.__exit__(*reason)
+    def __exit__(self, *reason: Any) -> None:
+        self._asking.__exit__(*reason)
 
     def picture(self, path: Path) -> Tensor:
         return open_picture(path, self.side).to(self.device, self.dtype)

@@ -37,7 +37,7 @@ def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
     rows = attention(size, positions=sinusoids(longest, size), bias=False)
     tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
     net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
-    nn.init.normal_(embeddings(net), std=0.5)  # nearly as large as the positions' sines
+    nn.init.normal_(embeddings(net))  # as large as the positions' sines and cosines
     net.notes["vocabulary"] = list(vocabulary)
     return net
 
