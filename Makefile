@@ -3,7 +3,7 @@ BIN    := .venv/bin
 READY  := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /: /'
@@ -28,6 +28,10 @@ lint: $(READY) ## check style and types
 format: $(READY) ## mend style where a tool can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY) ## build the documentation into out/site, strictly
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
 
 bench: $(READY) ## run the benchmarks
 	@for file in benchmarks/*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
