@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from undirected.tasks.command import Command, Report, plain_arguments
+from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
 from undirected.tasks.sequences.settings import Settings
+
+TABLES = {
+    "sequences-order": "Accuracy of forward-backward and random orders, by the number of variable updates.",
+    "sequences-random-iterations": "Learning curves with a fixed and with a random number of iterations.",
+    "sequences-attention": "Attention after each half-pass, with one and with two iterations.",
+}
 
 
 def _train_arguments(parser: Any) -> None:
@@ -17,17 +23,66 @@ def _train_arguments(parser: Any) -> None:
 
 
 def _train(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.sequences import figures
     from undirected.tasks.sequences.run import train
 
     out, resume, quiet = Path(chosen.pop("out")), chosen.pop("resume"), chosen.pop("quiet")
     trained = train(Settings(**chosen), out, resume, progress=not quiet)
+    k = trained.net.notes["iterations"]
+    text = figures.example(trained.sequences.name, trained.sequences.test, trained.sequences.vocabulary)
+    figures.attention({f"k = {k}": (trained.net.float().cpu(), k)}, text, out / "attention.png")
     result = trained.result
     text = (
         f"{result['test_accuracy']:.2%} of the missing test tokens right (validation {result['val_accuracy']:.2%} in "
         f"epoch {result['best_epoch']} of {result['epochs']}), trained in {result['seconds']:.0f} s\n"
-        f"{out}/: settings.yaml, metrics.csv, model.safetensors"
+        f"{out}/: settings.yaml, metrics.csv, model.safetensors, attention.png"
     )
     return Report(text, {"out": out, **result})
+
+
+def _eval_arguments(parser: Any) -> None:
+    parser.add_argument("model", type=str, help="a network in the package, a .safetensors file, or the folder of a run")
+    parser.add_argument("--data", type=str, default="numbers", help="numbers, or the text file that it was trained on")
+    parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    parser.add_argument(
+        "--order",
+        type=Literal["forward-backward", "random"] | None,
+        default=None,
+        help="of the updates; the run's own if not given",
+    )
+    common_arguments(parser, None)
+
+
+def _eval(chosen: dict[str, Any]) -> Report:
+    from undirected.tasks.sequences.evaluation import evaluate
+
+    out = chosen.pop("out")
+    found = evaluate(**chosen)
+    data = {"accuracy": found.accuracy, **vars(found)}
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        (Path(out) / "evaluation.json").write_text(Report("", data).show(as_json=True) + "\n")
+    text = (
+        f"{found.accuracy:.2%} of {found.count} missing test tokens of {found.data} found with k = {found.iterations}"
+    )
+    return Report(f"{text}, {found.order}", data)
+
+
+def _table_arguments(parser: Any) -> None:
+    parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
+    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
+    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
+    common_arguments(parser, "out/sequences")
+
+
+def _table(name: str) -> Any:
+    def run(chosen: dict[str, Any]) -> Report:
+        from undirected.tasks.sequences.tables import reproduce
+
+        table = reproduce(name, **chosen)
+        return Report(table.markdown(), {"table": name, "note": table.note, "rows": table.rows})
+
+    return run
 
 
 COMMANDS = [
@@ -37,5 +92,16 @@ COMMANDS = [
         "undirected train sequences --iterations 2 --out out/sequences/k2",
         _train_arguments,
         _train,
+    ),
+    Command(
+        ("eval", "sequences"),
+        "Test a network on the test sequences of a data set.",
+        "undirected eval sequences sequences --iterations 2",
+        _eval_arguments,
+        _eval,
+    ),
+    *(
+        Command(("reproduce", name), summary, f"undirected reproduce {name} --quick", _table_arguments, _table(name))
+        for name, summary in TABLES.items()
     ),
 ]

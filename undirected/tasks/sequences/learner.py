@@ -19,7 +19,7 @@ from undirected.network import UNN
 from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.batches import Batches, Pieces
 from undirected.tasks.sequences.data import Batch, Sequences
-from undirected.tasks.sequences.model import AROUND, RANDOM, network, scores, solve
+from undirected.tasks.sequences.model import ORDERS, network, scores, solve
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
@@ -44,7 +44,7 @@ class Learner(lightning.LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """The scores of all tokens for each missing one."""
         s = self.settings
-        order = AROUND if s.order == "forward-backward" else RANDOM
+        order = ORDERS[s.order]
         if s.until:
             until, gradient = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS), GRADIENTS[s.gradient]()
             solution = solve(self.net, batch, None, order, until, gradient)

@@ -22,7 +22,8 @@ from undirected.tasks.sequences.data import Batch
 from undirected.variable import Partial, Variable
 
 AROUND = "q k v s h s v k q x"  # forward to the contexts, and back to the missing rows
-RANDOM = orders.random("q k v s h", last="x")
+RANDOM = orders.random("q k v s h", last="x")  # drawn anew in every sweep
+ORDERS: dict[str, str | Order] = {"forward-backward": AROUND, "random": RANDOM}
 
 
 def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:

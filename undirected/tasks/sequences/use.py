@@ -15,10 +15,9 @@ from undirected import packaged
 from undirected.errors import FileError, QueryError
 from undirected.files import load as load_network
 from undirected.network import UNN
-from undirected.orders import Order
 from undirected.tasks.place import Place
 from undirected.tasks.sequences.data import GAP, Batch
-from undirected.tasks.sequences.model import AROUND, RANDOM, scores, solve
+from undirected.tasks.sequences.model import ORDERS, scores, solve
 from undirected.tasks.sequences.settings import MODEL
 
 VARIABLES = {"x", "q", "k", "v", "s", "h", "y"}
@@ -65,11 +64,6 @@ def fits(net: UNN) -> bool:
     return set(net.variables) == VARIABLES and "vocabulary" in net.notes
 
 
-def order_of(net: UNN) -> str | Order:
-    """The order that a network was trained with."""
-    return RANDOM if net.notes.get("order") == "random" else AROUND
-
-
 class Completer:
     """A network with its vocabulary, ready to be asked.
 
@@ -95,6 +89,7 @@ class Completer:
         self.vocabulary: list[str] = net.notes["vocabulary"]
         self.longest = len(net.factors["x-q"].shift["x"])
         self.iterations = iterations or int(net.notes["iterations"])
+        self.order = ORDERS[net.notes["order"]]
         self._numbers = {token: number for number, token in enumerate(self.vocabulary)}
 
     def read(self, text: str) -> list[int]:
@@ -146,7 +141,7 @@ class Completer:
         same = bool((lengths == tokens.shape[1]).all())
         batch = Batch(tokens.clamp(min=0), tokens >= 0, None if same else lengths).to(self.place.device)
         with self.place.asking():
-            solution = solve(self.net, batch, self.iterations, order_of(self.net))
+            solution = solve(self.net, batch, self.iterations, self.order)
             shares, best = scores(self.net, batch, solution).float().softmax(1).max(1)
         pairs = iter(zip(best.tolist(), shares.tolist(), strict=True))
         return [self._completion(one, pairs) for one in numbers]

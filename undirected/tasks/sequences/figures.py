@@ -1,0 +1,87 @@
+"""Figures: where a network looks, how it learns, and what more updates give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from undirected.network import UNN
+from undirected.tasks.sequences.data import GAP, NUMBERS, Batch, Questions
+from undirected.tasks.sequences.model import solve
+
+EXAMPLE = "21 22 23 ? 25 26 27 28 29 ? 31 32"
+PASSES = ("forward", "backward")
+
+
+@torch.no_grad()
+def attention(networks: Mapping[str, tuple[UNN, int]], text: str, path: Path) -> None:
+    """The attention s of a sequence after each half-pass, forward and backward: a row of maps for each network."""
+    tokens = text.split()
+    most = 2 * max(iterations for _, iterations in networks.values())
+    figure = Figure(figsize=(2.6 * most + 0.6, 2.7 * len(networks) + 0.4), layout="constrained")
+    axes: Any = figure.subplots(len(networks), most, squeeze=False)
+    for line, (name, (net, iterations)) in zip(axes, networks.items(), strict=True):
+        numbers = [net.notes["vocabulary"].index(token) if token != GAP else -1 for token in tokens]
+        given = torch.tensor([numbers])
+        solution = solve(net, Batch(given.clamp(min=0), given >= 0, None), iterations, trace=True)
+        assert solution.trace is not None
+        maps = solution.trace.of("s")
+        for place, axis in enumerate(line):
+            if place >= len(maps):
+                axis.set_axis_off()
+                continue
+            axis.imshow(maps[place][0].cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
+            axis.set_title(f"{name}, {place // 2 + 1} {PASSES[place % 2]}", fontsize=9)
+            axis.set_xticks(range(len(tokens)), tokens, fontsize=6)
+            axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
+            axis.tick_params(length=0)
+    axes[0][0].set_ylabel("row that looks", fontsize=8)
+    axes[-1][0].set_xlabel("row looked at", fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def example(data: str, questions: Questions, vocabulary: Sequence[str]) -> str:
+    """A sequence to draw the attention of."""
+    if data == NUMBERS:
+        return EXAMPLE
+    batch = questions.batch(torch.tensor([0]))
+    pairs = zip(batch.tokens[0].tolist(), batch.known[0].tolist(), strict=True)
+    return " ".join(vocabulary[token] if known else GAP for token, known in pairs)
+
+
+def curves(series: Mapping[str, Sequence[tuple[int, float]]], path: Path) -> None:
+    """The share of missing validation tokens that are wrong, against the training steps."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axis = figure.subplots()
+    for name, points in series.items():
+        axis.plot([step for step, _ in points], [_wrong(right) for _, right in points], marker=".", label=name)
+    _finish(axis, "training steps")
+    figure.savefig(path, dpi=120)
+
+
+def against_updates(series: Mapping[str, Sequence[tuple[int, float]]], path: Path) -> None:
+    """The share of missing test tokens that are wrong, against the variable updates that a solve makes."""
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
+    axis = figure.subplots()
+    for name, points in series.items():
+        axis.plot([updates for updates, _ in points], [_wrong(right) for _, right in points], marker="o", label=name)
+    _finish(axis, "variable updates")
+    figure.savefig(path, dpi=120)
+
+
+def _wrong(accuracy: float) -> float:
+    """In %, and not zero, for a logarithmic axis."""
+    return max(100 * (1 - accuracy), 1e-3)
+
+
+def _finish(axis: Any, what: str) -> None:
+    axis.set_yscale("log")
+    axis.set_xlabel(what, fontsize=9)
+    axis.set_ylabel("wrong, %", fontsize=9)
+    axis.grid(alpha=0.3, which="both")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=8)
