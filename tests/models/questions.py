@@ -77,6 +77,7 @@ QUESTIONS = {
         "q k v s h y",
         "y",
     ),
+    "parser": Question(lambda: un.models.parser(4, 5), {"x": (2, 4, 4), "w": (2, 3, 4)}, "h m y", "y"),
     "hopfield": Question(
         lambda: un.models.hopfield(torch.tensor([[1.0, 1, -1, -1], [1, -1, 1, -1]]), 0.5), {"m": (2, 2)}, "x", "x"
     ),

@@ -8,6 +8,7 @@ from undirected.models.implicit import implicit
 from undirected.models.mixture import mixture
 from undirected.models.mlp import mlp
 from undirected.models.pair import pair
+from undirected.models.parser import parser
 from undirected.models.recurrent import Recurrent
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "mlp",
     "modern_hopfield",
     "pair",
+    "parser",
 ]

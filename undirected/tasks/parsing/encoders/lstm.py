@@ -53,8 +53,9 @@ class Lstm(Encoder):
         self.size = 2 * hidden
         self.words = nn.Embedding(len(vocabulary.words) + SPECIAL, word, PADDING)
         self.characters = nn.Embedding(len(vocabulary.characters) + SPECIAL, character, PADDING)
-        nn.init.normal_(self.words.weight, std=0.1)
-        nn.init.normal_(self.characters.weight, std=0.3)
+        for table, scale in ((self.words, 0.1), (self.characters, 0.3)):
+            nn.init.normal_(table.weight, std=scale)
+            nn.init.zeros_(table.weight[PADDING])
         self.filters = nn.Conv1d(character, spelling, 3, padding=1)
         self.layers = nn.ModuleList(
             nn.LSTM(word + spelling if i == 0 else self.size, hidden, batch_first=True, bidirectional=True)
