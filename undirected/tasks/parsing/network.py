@@ -15,6 +15,7 @@ from undirected.equilibrium import Tolerance
 from undirected.gradients import Gradient
 from undirected.losses import fenchel_young
 from undirected.models.parser import ORDER, parser
+from undirected.regularizers import Regularizer, ReLU, Tanh
 from undirected.structure import heads as trees
 from undirected.structure.tree import Tree
 from undirected.tasks.parsing.encoders.encoder import Encoder, Words
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from undirected.solution import Solution
 
+ACTIVATIONS: dict[str, type[Regularizer]] = {"relu": ReLU, "tanh": Tanh}
 LABEL_SIZE = 64  # of the features that labels are scored with
 
 
@@ -111,8 +113,12 @@ class Reading:
         """
         words = self.lengths.sum()
         arcs = fenchel_young(self.solution, "y", heads, reduction="sum") / words
-        scores = self.network.labels(self.x, heads)
-        return arcs, F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-1)
+        return arcs, _cross_entropy(self.network.labels(self.x, heads), labels)
+
+    def tag_loss(self, tags: Int[Tensor, "batch n"]) -> Tensor:
+        """The cross-entropy of the words' tags, per word that has one; -1 stands for none."""
+        assert self.network.tags is not None
+        return _cross_entropy(self.network.tags(self.x[:, 1:]), tags)
 
 
 class Network(nn.Module):
@@ -124,15 +130,28 @@ class Network(nn.Module):
         hidden: of heads and modifiers.
         dropout: of heads and modifiers, with one mask for a solve; and of the labels' features.
         projective: arcs do not cross.
+        activation: of heads and modifiers, one of ACTIVATIONS.
+        tags: how many tags of words there are to be learned beside the trees, if any.
     """
 
     def __init__(
-        self, encoder: Encoder, labels: int, hidden: int = 400, dropout: float = 0.3, projective: bool = False
+        self,
+        encoder: Encoder,
+        labels: int,
+        hidden: int = 400,
+        dropout: float = 0.3,
+        projective: bool = False,
+        activation: str = "relu",
+        tags: int = 0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.net = parser(encoder.size, hidden, dropout, projective)
+        self.net = parser(encoder.size, hidden, dropout, projective, ACTIVATIONS[activation]())
         self.labels = Labels(encoder.size, labels, dropout)
+        self.tags = nn.Linear(encoder.size, tags) if tags > 1 else None
+        for weight in self.net.parameters():  # so that scores of arcs differ from the beginning
+            if weight.dim() == 2 and min(weight.shape) > 1:
+                nn.init.orthogonal_(weight)
 
     def forward(self, sentences: Sequence[Words], way: Way) -> Reading:
         x = self.encoder(sentences)
@@ -148,3 +167,9 @@ class Network(nn.Module):
             lengths={"n": lengths},
         )
         return Reading(x, lengths, solution, self)
+
+
+def _cross_entropy(scores: Float[Tensor, "batch n count"], numbers: Int[Tensor, "batch n"]) -> Tensor:
+    """Per word whose number is not -1; 0 if there is none."""
+    total = F.cross_entropy(scores.flatten(0, 1), numbers.flatten(), ignore_index=-1, reduction="sum")
+    return total / (numbers >= 0).sum().clamp_min(1)

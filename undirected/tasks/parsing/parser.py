@@ -17,12 +17,13 @@ import torch
 from undirected import packaged
 from undirected.errors import FileError, QueryError
 from undirected.gradients import Gradient, Implicit, OneStep
+from undirected.structure import ProjectiveTree
 from undirected.structure.heads import from_arcs
 from undirected.structure.structure import inner
 from undirected.structure.tree import Tree
 from undirected.tasks.parsing.batches import pieces
 from undirected.tasks.parsing.encoders import Words, described
-from undirected.tasks.parsing.network import Network, Reading, Way
+from undirected.tasks.parsing.network import ACTIVATIONS, Network, Reading, Way
 from undirected.tasks.parsing.settings import MODEL
 
 if TYPE_CHECKING:
@@ -147,11 +148,15 @@ class Parser:
             "encoder": self.network.encoder.description(),
             "labels": self.labels,
             "hidden": variables["h"].shape[-1],
-            "projective": type(variables["y"].regularizer).__name__ == "ProjectiveTree",
+            "projective": isinstance(variables["y"].regularizer, ProjectiveTree),
+            "activation": next(name for name, kind in ACTIVATIONS.items() if type(variables["h"].regularizer) is kind),
             "iterations": self.way.iterations,
             "until": self.way.until,
         }
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.network.state_dict().items()}
+        tensors = {
+            name: tensor for name, tensor in tensors.items() if not name.startswith("tags.")
+        }  # only for learning
         safetensors.torch.save_file(tensors, path, metadata={KEY: json.dumps(header)})
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from undirected.errors import Diverged
 from undirected.tasks.parsing.learner import Learner, Pieces
 from undirected.tasks.parsing.metrics import NAMES
 from undirected.tasks.parsing.parser import Parser
@@ -33,7 +34,12 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
     if (out / RESULT).is_file():  # it is done already
         recall(learner, out)
         return Trained(out, settings, learner.parser(), treebank, read_result(out))
-    course = learn(learner, settings, out, progress, monitor="val_uas")
+    try:
+        course = learn(learner, settings, out, progress, monitor="val_uas")
+    except Diverged as error:
+        raise Diverged(
+            f"{error} For a parser that means --activation tanh, or --iterations instead of --until."
+        ) from None
     tested = test(learner, Pieces(treebank.test), settings.device, settings.precision)
     result = {
         "treebank": treebank.name,

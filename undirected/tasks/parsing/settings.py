@@ -22,9 +22,11 @@ class Settings:
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
         projective: arcs may not cross; sentences whose arcs do are left out of the training.
         hidden: the size of a word's features as a head, and as a modifier.
+        activation: of these features. tanh is bounded, so that sweeps settle; with relu, as in the paper, they may not.
         dropout: the share of these features that are zero in a step, the same ones for a whole solve.
         size: of each direction of the lstm encoder's layers.
         layers: how many the lstm encoder has.
+        tags: have the encoder learn the words' tags too (UPOS and FEATS), where the treebank has them.
         mix: of other encoders, take a learned mixture of all layers instead of the last.
         epochs: how often the training sentences are gone through; 0: as many as suit the data and the encoder.
         words: per step; 0: as many as suit the data and the encoder.
@@ -47,9 +49,11 @@ class Settings:
     gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
     projective: bool = False
     hidden: int = 400
+    activation: Literal["relu", "tanh"] = "relu"
     dropout: float = 0.3
     size: int = 160
     layers: int = 2
+    tags: bool = True
     mix: bool = False
     epochs: int = 0
     words: int = 0
