@@ -49,7 +49,7 @@ def _model_and_what(words: list[str]) -> tuple[str | None, str | None]:
             raise QueryError('too many words: write a sequence in quotes, such as "3 4 ? 6".')
         raise QueryError(f"{words[1]} and {words[2]}: complete one picture at a time.")
     if len(words) == 2:
-        if not is_model(words[0]):
+        if "?" in words[0] or not is_model(words[0]):
             raise QueryError(f"{words[0]}: not a model. Complete one picture, or one sequence in quotes, at a time.")
         return words[0], words[1]
     if len(words) == 1:

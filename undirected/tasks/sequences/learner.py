@@ -23,7 +23,7 @@ from undirected.tasks.sequences.model import ORDERS, network, scores, solve
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
-WARMUP = 0.1  #: the share of the steps in which the learning rate rises
+RISE = 0.1  #: the share of the steps in which the learning rate rises
 MOST_SWEEPS = 40  #: on the way to an equilibrium
 
 
@@ -41,6 +41,18 @@ class Learner(lightning.LightningModule):
         self.val_accuracy = MulticlassAccuracy(count, average="micro")
         self.test_accuracy = MulticlassAccuracy(count, average="micro")
 
+    @property
+    def iterations(self) -> int | tuple[int, int]:
+        """By turns from one to k at first: one sweep is learned soon, and further ones keep the weights small."""
+        low, high = self.settings.span
+        if self.training and low == high and self.global_step < self.settings.warmup * self.total_steps:
+            return 1 + self.global_step % high
+        return low, high
+
+    @property
+    def total_steps(self) -> int:
+        return self.settings.epochs * self.settings.steps
+
     def forward(self, batch: Batch) -> Tensor:
         """The scores of all tokens for each missing one."""
         s = self.settings
@@ -49,7 +61,7 @@ class Learner(lightning.LightningModule):
             until, gradient = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS), GRADIENTS[s.gradient]()
             solution = solve(self.net, batch, None, order, until, gradient)
         else:
-            solution = solve(self.net, batch, s.span, order)
+            solution = solve(self.net, batch, self.iterations, order)
         return scores(self.net, batch, solution)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
@@ -92,7 +104,7 @@ class Learner(lightning.LightningModule):
         s = self.settings
         optimizer = torch.optim.AdamW(self.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=s.learning_rate, total_steps=s.epochs * s.steps, pct_start=WARMUP
+            optimizer, max_lr=s.learning_rate, total_steps=self.total_steps, pct_start=RISE
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

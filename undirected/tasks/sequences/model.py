@@ -39,6 +39,8 @@ def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
     tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
     net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
     nn.init.normal_(embeddings(net))  # as large as the positions' sines and cosines
+    for name in "qkv":  # half as large as usual: further sweeps then do not blow up what the first one found
+        net.factors[f"x-{name}"].weight.data /= 2
     net.notes["vocabulary"] = list(vocabulary)
     return net
 

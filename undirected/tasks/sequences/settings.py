@@ -23,6 +23,7 @@ class Settings:
         gradient: of a solve: through all its sweeps, by the implicit function theorem, or through the last sweep.
         size: of each embedding, query, key and value (d).
         start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
+        warmup: the first share of the steps, in which the iterations go from 1 up to k, by turns.
         epochs: how often the network is validated, each time after so many steps.
         steps: batches in an epoch.
         batch: sequences per step.
@@ -44,7 +45,8 @@ class Settings:
     gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
     size: int = 256
     start: str = ""
-    epochs: int = 10
+    warmup: float = 0.5
+    epochs: int = 12
     steps: int = 250
     batch: int = 128
     learning_rate: float = 2e-3
@@ -68,6 +70,8 @@ class Settings:
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
+        if not 0 <= self.warmup <= 1:
+            raise QueryError(f"warmup is a share of the steps, from 0 to 1, not {self.warmup}.")
         if self.size % 2:
             raise QueryError(f"size must be even, for sines and cosines of the positions, not {self.size}.")
         if self.gradient != "unroll" and not self.until:

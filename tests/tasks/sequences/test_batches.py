@@ -1,0 +1,53 @@
+"""Batches: everything once a round, of like length, in an order that the seed and the step decide."""
+
+import torch
+
+from undirected.tasks.sequences.batches import Batches, Pieces
+from undirected.tasks.sequences.data import numbers
+
+
+def test_a_round_holds_every_question_once_but_for_a_rest():
+    questions = numbers().validation
+    batches = Batches(questions, 64, seed=1, steps=len(questions) // 64)
+    rows = batches._drawn(0)
+    assert rows.shape == (len(questions) // 64, 64)
+    assert len(rows.unique()) == rows.numel()
+    assert not torch.equal(rows, batches._drawn(1))
+
+
+def test_little_is_padded():
+    questions = numbers().validation
+    whole = padding = 0
+    for batch in Batches(questions, 64, seed=0, steps=100):
+        whole += batch.tokens.numel()
+        if batch.lengths is not None:
+            padding += int((batch.tokens.shape[1] - batch.lengths).sum())
+    assert padding < 0.05 * whole
+
+
+def test_going_on_gives_what_would_have_come():
+    questions = numbers().validation
+    first = Batches(questions, 64, seed=3, steps=10)
+    whole = [batch.tokens for _ in range(3) for batch in first]
+    assert len(whole) == 30
+    second = Batches(questions, 64, seed=3, steps=10)
+    second.load_state_dict({"step": 14})  # in the middle of the second epoch
+    rest = [batch.tokens for _ in range(2) for batch in second]
+    assert len(rest) == 16
+    assert all(torch.equal(a, b) for a, b in zip(whole[14:], rest, strict=True))
+    assert second.state_dict() == first.state_dict() == {"step": 30}
+
+
+def test_batches_are_no_larger_than_the_data(trained):
+    questions = trained.sequences.validation
+    (batch,) = Batches(questions, 10_000, seed=0, steps=1)
+    assert len(batch) == len(questions)
+
+
+def test_pieces_hold_everything_once():
+    questions = numbers().validation
+    pieces = Pieces(questions, 333)
+    found = list(pieces)
+    assert len(found) == len(pieces)
+    assert sum(map(len, found)) == len(questions)
+    assert sum(len(piece.targets()) for piece in found) == int((questions.missing >= 0).sum())

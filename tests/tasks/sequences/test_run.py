@@ -1,0 +1,134 @@
+"""Run: a network that learns a text file, and goes on after a stop as if nothing had happened."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+import undirected as un
+from tests.tasks.sequences.conftest import small
+from undirected.errors import FileError, QueryError
+from undirected.tasks.sequences.batches import Pieces
+from undirected.tasks.sequences.data import load
+from undirected.tasks.sequences.evaluation import evaluate
+from undirected.tasks.sequences.learner import Learner
+from undirected.tasks.sequences.model import scores, solve
+from undirected.tasks.sequences.run import train
+from undirected.tasks.sequences.settings import Settings
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_it_learns_the_days_of_the_week(trained):
+    result = json.loads((trained.folder / "result.json").read_text())
+    assert result == trained.result
+    assert result["test_accuracy"] > 0.8  # one in seven by chance
+    net = un.load(trained.folder / "model.safetensors").eval()
+    assert net.notes["iterations"] == 1
+    assert net.notes["order"] == "forward-backward"
+    right = count = 0
+    with torch.no_grad():
+        for batch in Pieces(trained.sequences.test):
+            found = scores(net, batch, solve(net, batch)).argmax(1)
+            right, count = right + int((found == batch.targets()).sum()), count + len(found)
+    assert result["test_accuracy"] == pytest.approx(right / count)
+    assert evaluate(trained.folder, trained.settings.data).accuracy == pytest.approx(right / count)
+
+
+def test_the_same_seed_gives_the_same_weights(file, tmp_path):
+    settings = small(file, order="random", iterations="1-3", epochs=1, steps=12)
+    once = train(settings, tmp_path / "a", progress=False)
+    again = train(settings, tmp_path / "b", progress=False)
+    other = train(replace(settings, seed=1), tmp_path / "c", progress=False)
+    assert same(once.net, again.net)
+    assert not same(once.net, other.net)
+    assert once.net.notes["iterations"] == 2
+
+
+def test_a_run_killed_in_the_middle_resumes_exactly(file, tmp_path):
+    settings = small(file, order="random", iterations="1-2", steps=40, epochs=2, checkpoint_every=5)
+    whole = train(settings, tmp_path / "whole", progress=False)
+    words = [f"--{name}={value}" for name, value in settings.as_dict().items() if value != ""]
+    command = [sys.executable, "-m", "undirected", "train", "sequences", *words, f"--out={tmp_path / 'killed'}"]
+    process = subprocess.Popen([*command, "--quiet"], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").glob("checkpoints/step-step=[1-7]*.ckpt")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed" / "result.json").exists()
+    resumed = train(settings, tmp_path / "killed", resume=True, progress=False)
+    assert same(whole.net, resumed.net)
+    assert whole.result["test_accuracy"] == resumed.result["test_accuracy"]
+
+
+def test_gradients_are_clipped(file, tmp_path):  # Adam's first step has the learning rate's size, unless clipped to 0
+    still = train(small(file, clip=1e-30, epochs=1, steps=2), tmp_path / "a", progress=False)
+    moved = train(small(file, epochs=1, steps=2), tmp_path / "b", progress=False)
+    begun = train(small(file, epochs=1, steps=2, learning_rate=1e-12), tmp_path / "c", progress=False)
+    torch.testing.assert_close(still.net.state_dict(), begun.net.state_dict())
+    assert not torch.allclose(moved.net.factors["x-q"].weight, begun.net.factors["x-q"].weight)
+
+
+@pytest.mark.filterwarnings("ignore::undirected.errors.NotConverged")
+@pytest.mark.parametrize("gradient", ["unroll", "implicit", "one-step"])
+def test_it_trains_at_equilibrium(file, tmp_path, gradient):
+    settings = small(file, until=1e-2, gradient=gradient, epochs=1, steps=4, learning_rate=1e-3)
+    begun = Learner(settings, load(str(file))).net
+    trained = train(settings, tmp_path, progress=False)
+    assert not same(begun, trained.net)
+    assert 0 <= trained.result["test_accuracy"] <= 1
+
+
+def test_a_run_can_start_from_a_network(trained, file, tmp_path):
+    settings = small(file, start=str(trained.folder), epochs=1, steps=1, learning_rate=1e-12, seed=5)
+    more = train(settings, tmp_path / "more", progress=False)
+    torch.testing.assert_close(more.net.state_dict(), trained.net.state_dict())
+    lines = "\n".join(f"{a} {b} c" for a in "abcd" for b in "efgh")
+    (tmp_path / "other.txt").write_text(lines)
+    with pytest.raises(FileError, match="another vocabulary"):
+        train(replace(settings, data=str(tmp_path / "other.txt")), tmp_path / "other", progress=False)
+    with pytest.raises(FileError, match="other shapes"):
+        train(replace(settings, size=16), tmp_path / "narrow", progress=False)
+
+
+def test_the_course_is_written_down(trained):
+    with (trained.folder / "metrics.csv").open(newline="") as file:
+        scores_ = [float(row["val_accuracy"]) for row in csv.DictReader(file) if row["val_accuracy"]]
+    assert len(scores_) == trained.settings.epochs
+    assert max(scores_) == pytest.approx(trained.result["val_accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"iterations": "0"}, "at least 1"),
+        ({"iterations": "5-1"}, "in order"),
+        ({"iterations": "many"}, "range such as 1-5"),
+        ({"size": 7}, "even"),
+        ({"gradient": "implicit"}, "give until"),
+        ({"until": 0.1, "iterations": "2"}, "not both"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"steps": 0}, "steps"),
+        ({"clip": 0.0}, "clip"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, word):
+    with pytest.raises(QueryError, match=word):
+        Settings(**wrong)
+
+
+def test_a_range_is_tested_in_its_middle():
+    assert Settings(iterations="1-5").span == (1, 5)
+    assert Settings(iterations=2).span == (2, 2)
