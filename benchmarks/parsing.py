@@ -27,11 +27,11 @@ KEYS = ("val_uas", "val_las", "best_epoch", "epochs", "parameters", "seconds", "
 
 #: What depends on the treebank: small ones are gone through more often, in smaller steps.
 LSTM: dict[str, dict[str, Any]] = {
-    "te": {"words": 200, "epochs": 30},
-    "hu": {"words": 300, "epochs": 14},
-    "af": {"words": 400, "epochs": 11},
-    "en": {"words": 400, "epochs": 10},
-    "pt": {"words": 800, "epochs": 4},
+    "te": {"words": 180, "epochs": 24},
+    "hu": {"words": 250, "epochs": 14},
+    "af": {"words": 350, "epochs": 10},
+    "en": {"words": 350, "epochs": 9},
+    "pt": {"words": 700, "epochs": 4},
 }
 MINILM: dict[str, Any] = {"words": 400, "epochs": 8, "learning_rate": 1e-3, "encoder_learning_rate": 1e-4}
 

@@ -51,9 +51,9 @@ class Settings:
     hidden: int = 400
     activation: Literal["relu", "tanh"] = "relu"
     dropout: float = 0.3
-    size: int = 160
+    size: int = 128
     layers: int = 2
-    tags: bool = True
+    tags: bool = False
     mix: bool = False
     epochs: int = 0
     words: int = 0

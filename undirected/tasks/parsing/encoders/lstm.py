@@ -53,13 +53,14 @@ class Lstm(Encoder):
         self.size = 2 * hidden
         self.words = nn.Embedding(len(vocabulary.words) + SPECIAL, word, PADDING)
         self.characters = nn.Embedding(len(vocabulary.characters) + SPECIAL, character, PADDING)
+        for table, scale in ((self.words, 0.1), (self.characters, 0.3)):
+            nn.init.normal_(table.weight, std=scale)
+            nn.init.zeros_(table.weight[PADDING])
         self.filters = nn.Conv1d(character, spelling, 3, padding=1)
         self.layers = nn.ModuleList(
             nn.LSTM(word + spelling if i == 0 else self.size, hidden, batch_first=True, bidirectional=True)
             for i in range(layers)
         )
-        for layer in self.layers:
-            _begin(layer)
 
     def forward(self, sentences: Sequence[Words]) -> Float[Tensor, "batch n+1 size"]:
         device = self.words.weight.device
@@ -104,17 +105,3 @@ class Lstm(Encoder):
 
     def pretrained(self) -> list[nn.Parameter]:
         return []
-
-
-def _begin(layer: nn.LSTM) -> None:
-    """First weights that keep what they read: orthogonal recurrence, and forget gates that are open."""
-    for name, weight in layer.named_parameters():
-        if name.startswith("weight_hh"):
-            for gate in weight.detach().chunk(4):
-                nn.init.orthogonal_(gate)
-        elif name.startswith("weight_ih"):
-            nn.init.xavier_uniform_(weight)
-        else:
-            nn.init.zeros_(weight)
-            if name.startswith("bias_ih"):
-                nn.init.ones_(weight.detach().chunk(4)[1])
