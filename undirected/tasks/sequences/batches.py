@@ -11,16 +11,20 @@ from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.data import Batch, Questions
 
 POOL = 32  #: batches that are sorted by length together: little is padded, and a batch is nearly a random one
+REPEATS = 4  #: of a hard question in a round, besides its first time
 
 
 class Batches:
     """Batches for training, without end. Going through them yields `steps` of them; the next time goes on.
 
-    The state is the number of the next step.
+    In a round, every question comes once, but for a rest. The few with a missing token that has no known neighbour
+    come five times: most of what a network gets wrong is there. The state is the number of the next step.
     """
 
     def __init__(self, questions: Questions, batch: int, seed: int, steps: int) -> None:
         self.questions, self.batch, self.seed, self.steps = questions, min(batch, len(questions)), seed, steps
+        hard = questions.lonely().nonzero().squeeze(1)
+        self._index = torch.cat([torch.arange(len(questions)), hard.repeat(REPEATS)])
         self.step = 0
         self._round, self._rows = -1, torch.empty(0)
 
@@ -30,17 +34,17 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         last = (self.step // self.steps + 1) * self.steps
         while self.step < last:
-            number, place = divmod(self.step, len(self.questions) // self.batch)
+            number, place = divmod(self.step, len(self._index) // self.batch)
             if number != self._round:
                 self._round, self._rows = number, self._drawn(number)
             self.step += 1
             yield self.questions.batch(self._rows[place])
 
     def _drawn(self, number: int) -> Tensor:
-        """All questions but a rest, in a new order: (batches, batch)."""
+        """The questions of a round, in an order of its own: (batches, batch)."""
         source = generator(self.seed, 0, number)
-        count = len(self.questions) // self.batch
-        order = torch.randperm(len(self.questions), generator=source)[: count * self.batch]
+        count = len(self._index) // self.batch
+        order = self._index[torch.randperm(len(self._index), generator=source)[: count * self.batch]]
         sizes = self.questions.sizes()
         pools = [pool[sizes[pool].argsort(stable=True)] for pool in order.split(POOL * self.batch)]
         return torch.cat(pools).view(count, self.batch)[torch.randperm(count, generator=source)]

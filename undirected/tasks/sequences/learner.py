@@ -23,7 +23,7 @@ from undirected.tasks.sequences.model import ORDERS, network, scores, solve
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
-RISE = 0.1  #: the share of the steps in which the learning rate rises
+RISE = 0.05  #: the share of the steps in which the learning rate rises
 MOST_SWEEPS = 40  #: on the way to an equilibrium
 
 

@@ -46,7 +46,7 @@ class Settings:
     size: int = 256
     start: str = ""
     warmup: float = 0.5
-    epochs: int = 12
+    epochs: int = 16
     steps: int = 250
     batch: int = 128
     learning_rate: float = 2e-3

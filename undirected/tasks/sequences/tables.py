@@ -16,7 +16,7 @@ from undirected.tasks.sequences.settings import Settings
 from undirected.tasks.table import Table
 
 #: Seeds and epochs of the full tables, and of their quick versions.
-FULL, QUICK = (3, 12), (1, 2)
+FULL, QUICK = (3, 16), (1, 2)
 #: How many variables a sweep updates.
 UPDATES = {"forward-backward": 10, "random": 6}
 
