@@ -119,13 +119,13 @@ class Parser:
         chosen = exact.gather(1, heads.clamp_min(0)[:, None])[:, 0]
         probabilities = (torch.where(heads >= 0, chosen, 0).sum(-1) - log_z).exp().tolist()
         entropies = (log_z - inner(exact, expected)).clamp_min(0).tolist()
-        heads, labels = heads.tolist(), reading.labels(heads).tolist()
+        numbers, labels = heads.tolist(), reading.labels(heads).tolist()
         scores, marginals = reading.scores.cpu(), reading.marginals.cpu()
         for row, words in enumerate(sentences):
             n = len(words)
             yield Parse(
                 words,
-                tuple(heads[row][:n]),
+                tuple(numbers[row][:n]),
                 tuple(self.labels[number] for number in labels[row][:n]),
                 probabilities[row],
                 entropies[row],

@@ -73,7 +73,7 @@ class Settings:
         return 1
 
     def __post_init__(self) -> None:
-        epochs, words = (16, 400) if self.encoder == "lstm" else (10, 400)
+        epochs, words = (20, 250) if self.encoder == "lstm" else (10, 400)
         object.__setattr__(self, "epochs", self.epochs or epochs)
         object.__setattr__(self, "words", self.words or words)
         for name in ("iterations", "hidden", "size", "layers", "epochs", "words", "checkpoint_every"):

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jaxtyping import Float
     from torch import Tensor
 
@@ -26,9 +24,9 @@ class Encoder(nn.Module, ABC):
 
     size: int
 
-    if TYPE_CHECKING:
-        forward: Callable[[Sequence[Words]], Float[Tensor, "batch n+1 size"]]
-        __call__: Callable[[Sequence[Words]], Float[Tensor, "batch n+1 size"]]
+    @abstractmethod
+    def forward(self, sentences: Sequence[Words]) -> Float[Tensor, "batch n+1 size"]:
+        """The vectors of a batch of sentences."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:

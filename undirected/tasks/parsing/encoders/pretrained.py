@@ -44,8 +44,8 @@ class Pretrained(Encoder):
         self.config, self.longest = config, longest
         options = {key: value for key, value in config.items() if key != "model_type"}
         self.model: nn.Module = AutoModel.from_config(AutoConfig.for_model(config["model_type"], **options))
-        self.size = int(self.model.config.hidden_size)  # type: ignore[union-attr]
-        self.layers = nn.Parameter(torch.zeros(self.model.config.num_hidden_layers + 1)) if mix else None  # type: ignore[union-attr,operator]
+        self.size = int(self.model.config.hidden_size)
+        self.layers = nn.Parameter(torch.zeros(self.model.config.num_hidden_layers + 1)) if mix else None
         self.tokenizer = Tokenizer.from_str(tokenizer)
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
