@@ -1,122 +1,126 @@
-"""Parsers of several treebanks with one to three iterations: the figures of docs/results/parsing.md.
+"""How fast a parser learns and parses, by the number of iterations. The encoder is left out of the parsing.
 
-python benchmarks/parsing.py --missing              # the runs that are yet to be made
-python benchmarks/parsing.py te-lstm-k2-seed0 ...   # make them (each goes on where it was stopped), and write the files
-python benchmarks/parsing.py                        # write the files from the runs that are there
-
-Every run is a folder in out/parsing. What it gave is copied to docs/results/parsing-runs.csv, from which the tables in
-docs/results/parsing.md are made; the text around them is written by hand.
+python benchmarks/parsing.py --data te --model out/parsing/te                 # prints the tables
+python benchmarks/parsing.py --data te --model out/parsing/te --out docs/results/parsing-speed.md
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from undirected.tasks.parsing.run import train
+import torch
+from stopwatch import medians, setting
+from torch import Tensor, nn
+
+from undirected.tasks.parsing.encoders import Encoder, Words
+from undirected.tasks.parsing.learner import Learner
+from undirected.tasks.parsing.parser import Parser, load
 from undirected.tasks.parsing.settings import Settings
-from undirected.tasks.parsing.tables import COLUMNS, PAPER, spread
-from undirected.tasks.run import RESULT, read_result
+from undirected.tasks.parsing.treebank import Treebank
+from undirected.tasks.parsing.treebank import load as load_treebank
 
-RUNS = Path("out/parsing")
-PAGE, FILE = Path("docs/results/parsing.md"), Path("docs/results/parsing-runs.csv")
-KEYS = ("val_uas", "val_las", "best_epoch", "epochs", "parameters", "seconds", "cpu_seconds", "threads")
-
-#: What depends on the treebank: small ones are gone through more often, in smaller steps.
-LSTM: dict[str, dict[str, Any]] = {
-    "te": {"words": 180, "epochs": 24},
-    "hu": {"words": 250, "epochs": 14},
-    "af": {"words": 350, "epochs": 10},
-    "en": {"words": 350, "epochs": 9},
-    "pt": {"words": 700, "epochs": 4},
-}
-MINILM: dict[str, Any] = {"words": 400, "epochs": 8, "learning_rate": 1e-3, "encoder_learning_rate": 1e-4}
+ITERATIONS = (1, 2, 3, 5)
+STEPS = 8  # batches that a timed call learns from
 
 
-def runs() -> dict[str, Settings]:
-    """All runs by name, the cheap ones first."""
-    plan = [(data, k, seed) for seed in range(3) for data in ("te", "hu") for k in (1, 2, 3)]
-    plan[6:6] = [(data, k, 0) for data in ("af", "en") for k in (1, 2, 3)]
-    plan.append(("pt", 2, 0))
-    found = {
-        f"{data}-lstm-k{k}-seed{seed}": Settings(data=data, iterations=k, seed=seed, **LSTM[data])
-        for data, k, seed in plan
-    }
-    for k in (1, 2):
-        found[f"en-minilm-k{k}-seed0"] = Settings(data="en", encoder="minilm", iterations=k, **MINILM)
-    return found
+class Known(Encoder):
+    """The vectors that another encoder gave: what remains is the parser."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder, self.size = encoder, encoder.size
+        self.found: dict[tuple[Words, ...], Tensor] = {}
+
+    def forward(self, sentences: Sequence[Words]) -> Tensor:
+        key = tuple(sentences)
+        if key not in self.found:
+            self.found[key] = self.encoder(sentences)
+        return self.found[key]
+
+    def description(self) -> dict[str, Any]:
+        return self.encoder.description()
+
+    def pretrained(self) -> list[nn.Parameter]:
+        return self.encoder.pretrained()
 
 
-def collect() -> list[dict[str, Any]]:
-    """What the runs gave: those in the file, and those whose folders are there."""
-    known: dict[str, dict[str, Any]] = {}
-    if FILE.is_file():
-        with FILE.open(newline="") as file:
-            known = {row["run"]: row for row in csv.DictReader(file)}
-    for name, settings in runs().items():
-        if (RUNS / name / RESULT).is_file():
-            result = read_result(RUNS / name)
-            known[name] = {
-                "run": name,
-                "treebank": result["treebank"],
-                "encoder": settings.encoder,
-                "k": settings.iterations,
-                "seed": settings.seed,
-                **{key: f"{result[key]:.6f}" for key in COLUMNS.values()},
-                **{key: result[key] for key in KEYS},
-            }
-    return [known[name] for name in runs() if name in known]
+def training(treebank: Treebank, data: str) -> dict[int, Callable[[], None]]:
+    """Some steps of training with each number of iterations, from the same weights on the same batches."""
+    steps = {}
+    for iterations in ITERATIONS:
+        learner = Learner(Settings(data=data, iterations=iterations), treebank).train()
+        batches = [batch for batch, _ in zip(learner.train_dataloader(), range(STEPS), strict=False)]
+        steps[iterations] = partial(learn, learner, torch.optim.AdamW(learner.parameters(), lr=1e-6), batches)
+    return steps
 
 
-def tables(rows: list[dict[str, Any]]) -> str:
-    """A line for each treebank, encoder and number of iterations."""
-    heads = ["treebank", "encoder", "k", "seeds", *COLUMNS, "dev UAS", "paper's UAS", "epochs", "CPU minutes per run"]
-    lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * len(heads))} |"]
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["treebank"], row["encoder"], str(row["k"])), []).append(row)
-    for (treebank, encoder, k), group in sorted(groups.items(), key=lambda item: item[0]):
-        cells = [treebank.removeprefix("UD_"), encoder, k, len(group)]
-        cells += [spread([100 * float(row[key]) for row in group]) for key in COLUMNS.values()]
-        cells += [spread([100 * float(row["val_uas"]) for row in group]), PAPER.get(treebank, ""), group[0]["epochs"]]
-        cells += [f"{sum(float(row['cpu_seconds']) for row in group) / len(group) / 60:.1f}"]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+def learn(learner: Learner, optimizer: torch.optim.Optimizer, batches: list[Any]) -> None:
+    learner.log = lambda *_, **__: None  # type: ignore[method-assign]
+    for index, batch in enumerate(batches):
+        loss = learner.training_step(batch, index)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(learner.parameters(), learner.settings.clip)
+        optimizer.step()
 
 
-def write() -> None:
-    rows = collect()
-    if not rows:
-        return
-    with FILE.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    if PAGE.is_file():
-        text = PAGE.read_text()
-        inside = rf"\g<1>\n{tables(rows)}\n\g<2>"
-        PAGE.write_text(re.sub(r"(<!-- table -->\n).*?(<!-- end -->)", inside, text, flags=re.DOTALL))
-    else:
-        print(tables(rows))
+def parsing(parser: Parser, treebank: Treebank) -> dict[int, Callable[[], Any]]:
+    """Parsing all of the test part: trees, labels, probabilities and entropies."""
+    parser.network.encoder = Known(parser.network.encoder)
+    sentences = [sentence.words for sentence in treebank.test]
+    ways = {k: Parser(parser.network, parser.labels, replace(parser.way, iterations=k, until=0.0)) for k in ITERATIONS}
+    return {k: partial(one.many, sentences) for k, one in ways.items()}
+
+
+def table(treebank: Treebank, data: str, model: str | None, rounds: int) -> list[str]:
+    steps = medians(training(treebank, data), rounds, clock=time.process_time)
+    parser = load(model) if model else Learner(Settings(data=data), treebank).parser()
+    parses = medians(parsing(parser, treebank), rounds, clock=time.process_time)
+    lines = [
+        "| k | training step, ms | of k = 1's | parsing, sentences a second |",
+        "| --- | --- | --- | --- |",
+    ]
+    for k in ITERATIONS:
+        speed = len(treebank.test) / parses[k]
+        lines.append(f"| {k} | {1e3 * steps[k] / STEPS:.0f} | {steps[k] / steps[1]:.2f} | {speed:.0f} |")
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="runs to make")
-    parser.add_argument("--missing", action="store_true", help="list the runs that are yet to be made")
-    chosen = parser.parse_args()
-    if chosen.missing:
-        done = {row["run"] for row in collect()}
-        print("\n".join(name for name in runs() if name not in done))
-        return
-    for name in chosen.names:
-        train(runs()[name], RUNS / name, resume=True, progress=False)
-        write()
-    if not chosen.names:
-        write()
+    parser.add_argument("--data", default="toy", help="the treebank")
+    parser.add_argument("--model", help="a trained parser; an untrained one if not given")
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    treebank = load_treebank(arguments.data)
+    words = sum(map(len, treebank.test)) / len(treebank.test)
+    text = "\n".join(
+        [
+            "# Speed of parsing",
+            "",
+            setting(),
+            "",
+            f"{treebank.name}, lstm encoder, {'a trained' if arguments.model else 'an untrained'} parser. Medians of",
+            "interleaved runs, in seconds of one processor. A training step is one batch: encoder, solve, gradient,",
+            "optimizer. Parsing leaves the encoder out, and gives trees, labels, probabilities and entropies of the",
+            f"{len(treebank.test)} test sentences, which have {words:.1f} words on average.",
+            "",
+            *table(treebank, arguments.data, arguments.model, arguments.rounds),
+            "",
+        ]
+    )
+    print(text)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(text)
 
 
 if __name__ == "__main__":
