@@ -18,15 +18,25 @@ import torch
 import yaml
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import nn
 
-from undirected.errors import FileError
+from undirected.errors import FileError, QueryError
 from undirected.tasks.folder import METRICS, RunSettings
 from undirected.tasks.folder import RESULT as RESULT
 from undirected.tasks.folder import SETTINGS as SETTINGS
 from undirected.tasks.folder import read_result as read_result
 from undirected.tasks.folder import read_settings as read_settings
 from undirected.tasks.folder import write_result as write_result
+
+#: A trainer in one process, whoever started it, that keeps nothing.
+ALONE: dict[str, Any] = {
+    "devices": 1,
+    "plugins": [LightningEnvironment()],
+    "logger": False,
+    "enable_progress_bar": False,
+    "enable_checkpointing": False,
+}
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,23 @@ class Clock(Callback):
         self.wall, self.cpu = state["wall"], state["cpu"]
 
 
+def launched(devices: int = 1) -> int:
+    """How many processes train: as many as torchrun has started, or as `--devices` asks for."""
+    world = int(os.environ["WORLD_SIZE"]) if torch.distributed.is_torchelastic_launched() else 1
+    if world > 1 and devices not in (1, world):
+        raise QueryError(f"--devices {devices}: torchrun has started {world} processes. Leave --devices out.")
+    return max(world, devices)
+
+
 def begin(settings: RunSettings, out: Path, resume: bool) -> None:
-    """Make the run's folder and write the settings down; refuse to mix two runs in one folder."""
+    """Make the run's folder and write the settings down; refuse to mix two runs in one folder.
+
+    Of several processes that torchrun has started, the first does it.
+    """
+    if launched() > settings.devices:
+        raise QueryError(f"torchrun has started {launched()} processes, but this training takes {settings.devices}.")
+    if launched() > 1 and int(os.environ["RANK"]) > 0:
+        return
     out.mkdir(parents=True, exist_ok=True)
     path = out / SETTINGS
     if path.is_file():
@@ -118,23 +143,36 @@ def learn(
     began = time.perf_counter(), _children()
     try:
         with quiet():
-            trainer(
+            run = trainer(
                 settings.device,
                 settings.precision,
                 callbacks=callbacks,
-                devices=settings.devices,
-                strategy="auto" if settings.devices == 1 else "ddp_spawn",
+                **_processes(settings.devices),
                 logger=[CSVLogger(out, "logs"), TensorBoardLogger(out, "tensorboard", version="")],
                 max_epochs=settings.epochs,
                 enable_progress_bar=progress,
-            ).fit(learner, ckpt_path=_newest(out), weights_only=False)
+            )
+            run.fit(learner, ckpt_path=_newest(out), weights_only=False)
     except SystemExit:  # Lightning has caught Ctrl-C
         raise KeyboardInterrupt(f"Go on with --out {out} --resume.") from None
-    if settings.devices > 1:  # the processes are gone, and their clocks with them
+    if launched() > 1:
+        clock.cpu = float(run.strategy.reduce(torch.tensor(clock.cpu), reduce_op="sum"))
+        torch.distributed.destroy_process_group()
+        if run.global_rank > 0:  # this process has done its part: the first one tests and writes the result
+            raise SystemExit(0)
+    elif settings.devices > 1:  # the processes are gone, and their clocks with them
         clock.wall, clock.cpu = time.perf_counter() - began[0], _children() - began[1]
     metrics = _merge_metrics(out)
     epoch = recall(learner, out)
     return Course(epoch, 1 + max(int(row["epoch"]) for row in metrics), clock.wall, clock.cpu, metrics)
+
+
+def _processes(devices: int) -> dict[str, Any]:
+    """How the trainer gets its processes: those of torchrun, on any number of machines, or its own on this one."""
+    if launched() > 1:
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        return {"devices": here, "num_nodes": launched() // here, "strategy": "ddp"}
+    return {"devices": devices, "strategy": "auto" if devices == 1 else "ddp_spawn"}
 
 
 def recall(learner: lightning.LightningModule, out: Path) -> int:
@@ -147,16 +185,14 @@ def recall(learner: lightning.LightningModule, out: Path) -> int:
 
 def fit(module: lightning.LightningModule, batches: Iterable, epochs: int) -> None:
     """Train a module on the CPU and keep nothing but its weights."""
-    plain = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     with quiet():
-        trainer("cpu", "32", devices=1, max_epochs=epochs, **plain).fit(module, batches)
+        trainer("cpu", "32", max_epochs=epochs, **ALONE).fit(module, batches)
 
 
 def test(module: lightning.LightningModule, pieces: Iterable, device: str, precision: str) -> dict[str, float]:
     """Have a module see everything once, as its `test_step` says; what it logged."""
-    plain = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
     with quiet():
-        (logged,) = trainer(device, precision, devices=1, **plain).test(module, pieces, verbose=False) or ({},)
+        (logged,) = trainer(device, precision, **ALONE).test(module, pieces, verbose=False) or ({},)
     return dict(logged)
 
 

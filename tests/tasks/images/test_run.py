@@ -18,7 +18,7 @@ from undirected.tasks.images.learner import Learner
 from undirected.tasks.images.model import network, read
 from undirected.tasks.images.run import train
 from undirected.tasks.images.settings import Settings
-from undirected.tasks.run import parameters, read_settings
+from undirected.tasks.run import begin, launched, parameters, read_settings
 
 # Dropout, shifts, both losses and several iterations: all that could differ after a restart.
 FULL = replace(SMALL, iterations=2, epochs=3, dropout=0.2, shift=1, checkpoint_every=7, seed=5)
@@ -121,13 +121,33 @@ def test_two_processes_do_what_one_does_with_the_same_whole_batch(tmp_path):
     # Without dropout, whose masks each process draws for itself. Sums in another order differ in the last digits.
     settings = replace(FULL, epochs=1, dropout=0.0, precision="64")
     one = train(settings, tmp_path / "one", progress=False)
-    process = start(replace(settings, devices=2), tmp_path / "two")
-    _, errors = process.communicate()
-    assert process.returncode == 0, errors
-    two = un.load(tmp_path / "two" / "model.safetensors")
-    for name, weight in one.net.state_dict().items():
-        torch.testing.assert_close(two.state_dict()[name].double(), weight.double(), rtol=1e-4, atol=1e-6)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    calls = {
+        "devices": command(replace(settings, devices=2), tmp_path / "devices"),
+        "torchrun": torchrun + command(settings, tmp_path / "torchrun")[1:],
+    }
+    for name, call in calls.items():
+        done = subprocess.run(call, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("test accuracy") == 1  # the first process speaks for all
+        two = un.load(tmp_path / name / "model.safetensors")
+        for part, weight in one.net.state_dict().items():
+            torch.testing.assert_close(two.state_dict()[part].double(), weight.double(), rtol=1e-4, atol=1e-6)
+        assert read_settings(tmp_path / name, Settings) == replace(settings, devices=2)
     assert not same(one.net, network(8))
+
+
+def test_processes_of_torchrun_must_fit_the_training(monkeypatch, tmp_path):
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "3", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == launched(3) == 3
+    with pytest.raises(QueryError, match=r"--devices 2: torchrun has started 3 processes"):
+        train(replace(SMALL, devices=2), tmp_path)
+    with pytest.raises(QueryError, match=r"a batch of 64 does not divide among 3"):
+        train(SMALL, tmp_path)
+    with pytest.raises(QueryError, match=r"3 processes, but this training takes 1"):
+        begin(SMALL, tmp_path, resume=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_holds_one_run(trained):

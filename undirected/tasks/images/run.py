@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from undirected.tasks.images.batches import Pieces
 from undirected.tasks.images.data import Images, load
 from undirected.tasks.images.learner import Learner
 from undirected.tasks.images.settings import MODEL, Settings
-from undirected.tasks.run import RESULT, begin, learn, parameters, read_result, recall, test, write_result
+from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, recall, test, write_result
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Trained:
 
 def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
     """Train, choose the best epoch on the validation images, test once, and write the run's folder."""
+    settings = replace(settings, devices=launched(settings.devices))
     begin(settings, out, resume)
     images = load(settings.data, settings.validation)
     learner = Learner(settings, images)
