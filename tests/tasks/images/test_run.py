@@ -124,7 +124,7 @@ def test_two_processes_do_what_one_does_with_the_same_whole_batch(tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     calls = {
         "devices": command(replace(settings, devices=2), tmp_path / "devices"),
-        "torchrun": torchrun + command(settings, tmp_path / "torchrun")[1:],
+        "torchrun": [*torchrun, "-m", "--", *command(settings, tmp_path / "torchrun")[2:]],
     }
     for name, call in calls.items():
         done = subprocess.run(call, capture_output=True, text=True)
