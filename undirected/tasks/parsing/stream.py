@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from undirected.draw.canvas import Drawing
 from undirected.errors import QueryError
 from undirected.tasks.parsing import drawing
 from undirected.tasks.parsing.drawing import Figure
@@ -159,11 +160,11 @@ def _sentence(result: Result, rank: int) -> Sentence:
     return result.sentence.with_tree(parse.heads, parse.labels, parse.probabilities).with_comments(comments)
 
 
-def _tree(parse: Parse) -> drawing.Drawing:
+def _tree(parse: Parse) -> Drawing:
     return drawing.tree(parse.words, parse.heads, parse.labels, parse.probabilities)
 
 
-def _matrix(parse: Parse) -> drawing.Drawing:
+def _matrix(parse: Parse) -> Drawing:
     return drawing.matrix(parse.words, parse.marginals.tolist(), parse.heads)
 
 

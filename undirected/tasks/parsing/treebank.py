@@ -123,7 +123,10 @@ def _blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 def _sentence(block: Sequence[Line], name: str, trees: bool) -> Sentence:
     """A sentence from its lines, or an error that names one of them."""
-    words, heads, labels, numbers = [], [], [], []
+    words: list[str] = []
+    heads: list[int] = []
+    labels: list[str] = []
+    numbers: list[int] = []  # of the words' lines
     covered = 0  # the last word of the latest multiword token
     for number, line in block:
         text = line.rstrip("\r\n").removeprefix("\ufeff")
