@@ -16,15 +16,16 @@ from typing import Any
 import lightning
 import torch
 import yaml
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import nn
 
 from undirected.errors import FileError, QueryError
-from undirected.tasks.folder import METRICS, RunSettings
+from undirected.tasks.folder import METRICS as METRICS
 from undirected.tasks.folder import RESULT as RESULT
 from undirected.tasks.folder import SETTINGS as SETTINGS
+from undirected.tasks.folder import RunSettings
 from undirected.tasks.folder import read_result as read_result
 from undirected.tasks.folder import read_settings as read_settings
 from undirected.tasks.folder import write_result as write_result
