@@ -28,9 +28,9 @@ class Trained:
 
 def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
     """Train, choose the best epoch by UAS on the development part, test once, and write the run's folder."""
-    begin(settings, out, resume)
     treebank = load(settings.data)
     learner = Learner(settings, treebank)
+    begin(settings, out, resume)  # only now: a treebank or an encoder that is refused leaves no folder behind
     if (out / RESULT).is_file():  # it is done already
         recall(learner, out)
         return Trained(out, settings, learner.parser(), treebank, read_result(out))
