@@ -16,7 +16,7 @@ from typing import Any
 import lightning
 import torch
 import yaml
-from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import nn
