@@ -66,7 +66,10 @@ class Learner(lightning.LightningModule):
         return Parser(self.network.eval(), self.labels, self.way)
 
     def forward(self, sentences: Sequence[Sentence]) -> Reading:
-        reading: Reading = self.network([sentence.words for sentence in sentences], self.way)
+        s = self.settings
+        begins = self.training and not s.until and self.current_epoch < s.single * s.epochs
+        way = ways(1, 0.0, "unroll") if begins else self.way
+        reading: Reading = self.network([sentence.words for sentence in sentences], way)
         return reading
 
     def training_step(self, batch: list[Sentence], index: int) -> Tensor:

@@ -18,6 +18,7 @@ class Settings:
         data: toy, a folder with `*-ud-train.conllu` and so on, or the language of one below $UNDIRECTED_DATA/ud.
         encoder: lstm (learned from the treebank), minilm (English), or any Hugging Face encoder by name or folder.
         iterations: sweeps over heads, modifiers and tree (k).
+        single: the first share of the epochs, with one iteration: features of words before trees that speak back to them.
         until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
         projective: arcs may not cross; sentences whose arcs do are left out of the training.
@@ -45,6 +46,7 @@ class Settings:
     data: str = "toy"
     encoder: str = "lstm"
     iterations: int = 2
+    single: float = 0.5
     until: float = 0.0
     gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
     projective: bool = False
@@ -87,6 +89,8 @@ class Settings:
                 raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
         if not 0 <= self.dropout < 1:
             raise QueryError(f"dropout is a share from 0 up to (not including) 1, not {self.dropout}.")
+        if not 0 <= self.single <= 1:
+            raise QueryError(f"single is a share of the epochs, from 0 to 1, not {self.single}.")
         if not 0 < self.warmup < 1:
             raise QueryError(f"warmup is a share of the steps, between 0 and 1, not {self.warmup}.")
         if self.gradient != "unroll" and not self.until:
