@@ -45,9 +45,7 @@ class Parse:
     probability: float  #: of the whole tree, arcs only
     entropy: float  #: of the distribution over trees, in nats: 0 if the network is sure
     marginals: Float[Tensor, "n+1 n"] = field(repr=False, compare=False)  #: the probability of each arc `[head, word]`
-    scores: Float[Tensor, "n+1 n"] = field(
-        repr=False, compare=False
-    )  #: of arcs; they make this distribution over trees
+    scores: Float[Tensor, "n+1 n"] = field(repr=False, compare=False)  #: of arcs: what this distribution is made from
     tree: Tree = field(repr=False, compare=False)  #: which trees there are
     _name: Callable[[Tensor], tuple[str, ...]] = field(repr=False, compare=False)  # the labels for some heads
 
@@ -89,14 +87,15 @@ class Parser:
 
     def __call__(self, sentence: str | Words) -> Parse:
         """The tree of one sentence: a text with spaces between its words, or its words."""
-        words = sentence.split() if isinstance(sentence, str) else list(sentence)
-        return self.many([words])[0]
+        return self.many([sentence])[0]
 
-    def many(self, sentences: Iterable[Words]) -> list[Parse]:
-        """The trees of many sentences, each given by its words. Those of like length are parsed together."""
-        rows = [tuple(words) for words in sentences]
+    def many(self, sentences: Iterable[str | Words]) -> list[Parse]:
+        """The trees of many sentences, each a text or its words. Those of like length are parsed together."""
+        if isinstance(sentences, str):
+            raise QueryError("many: takes several sentences; for one, call the parser itself.")
+        rows = [tuple(words.split() if isinstance(words, str) else words) for words in sentences]
         for number, words in enumerate(rows):
-            if isinstance(sentences, str) or not words or not all(isinstance(w, str) and w.strip() for w in words):
+            if not words or not all(isinstance(word, str) and word.strip() for word in words):
                 raise QueryError(f"sentence {number}: takes words, none of them empty, but got {words!r}.")
         found: dict[int, Parse] = {}
         for piece in pieces([len(words) for words in rows], PIECE):
@@ -153,10 +152,8 @@ class Parser:
             "iterations": self.way.iterations,
             "until": self.way.until,
         }
-        tensors = {name: tensor.detach().contiguous() for name, tensor in self.network.state_dict().items()}
-        tensors = {
-            name: tensor for name, tensor in tensors.items() if not name.startswith("tags.")
-        }  # only for learning
+        state = self.network.state_dict().items()
+        tensors = {name: value.contiguous() for name, value in state if not name.startswith("tags.")}  # only to learn
         safetensors.torch.save_file(tensors, path, metadata={KEY: json.dumps(header)})
 
 
