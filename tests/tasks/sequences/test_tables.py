@@ -30,7 +30,7 @@ def test_updates_are_counted():  # q k v s h s v k q x; five in any order, and x
 
 @pytest.mark.parametrize("name", ["sequences-order", "sequences-random-iterations", "sequences-attention"])
 def test_a_table_with_its_figure(name, file, tmp_path, monkeypatch):
-    few = {"size": 16, "steps": 2, "batch": 8, "data": str(file)}
+    few = {"size": 16, "steps": 10, "batch": 8, "data": str(file)}
     wanted = [replace(one, **few) for one in tables.experiments(name, 1)[:2]]
     monkeypatch.setattr(tables, "experiments", lambda name, epochs: wanted)
     monkeypatch.setattr(tables.figures, "EXAMPLE", "mon ? wed thu")

@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
-from undirected.equilibrium import Tolerance
 from undirected.errors import FileError
 from undirected.files import load as load_network
-from undirected.gradients import Gradient, Implicit, OneStep, Unroll
 from undirected.network import UNN
 from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.batches import Batches, Pieces
@@ -22,9 +20,7 @@ from undirected.tasks.sequences.data import Batch, Sequences
 from undirected.tasks.sequences.model import ORDERS, network, scores, solve
 from undirected.tasks.sequences.settings import MODEL, Settings
 
-GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
 RISE = 0.05  #: the share of the steps in which the learning rate rises
-MOST_SWEEPS = 40  #: on the way to an equilibrium
 
 
 class Learner(lightning.LightningModule):
@@ -55,13 +51,7 @@ class Learner(lightning.LightningModule):
 
     def forward(self, batch: Batch) -> Tensor:
         """The scores of all tokens for each missing one."""
-        s = self.settings
-        order = ORDERS[s.order]
-        if s.until:
-            until, gradient = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS), GRADIENTS[s.gradient]()
-            solution = solve(self.net, batch, None, order, until, gradient)
-        else:
-            solution = solve(self.net, batch, self.iterations, order)
+        solution = solve(self.net, batch, self.iterations, ORDERS[self.settings.order])
         return scores(self.net, batch, solution)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:

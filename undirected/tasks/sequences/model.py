@@ -10,9 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from undirected import orders
-from undirected.equilibrium import Tolerance
 from undirected.factors import Linear
-from undirected.gradients import Gradient
 from undirected.models import attention
 from undirected.network import UNN
 from undirected.orders import Order
@@ -65,10 +63,8 @@ def sinusoids(longest: int, size: int) -> Tensor:
 def solve(
     net: UNN,
     batch: Batch,
-    iterations: int | tuple[int, int] | None = 1,
+    iterations: int | tuple[int, int] = 1,
     order: str | Order = AROUND,
-    until: Tolerance | None = None,
-    gradient: Gradient | None = None,
     trace: bool = False,
 ) -> Solution:
     """The rows x with the missing ones found."""
@@ -79,8 +75,6 @@ def solve(
         order=order,
         iterations=iterations,
         lengths=None if batch.lengths is None else {"n": batch.lengths},
-        until=until,
-        gradient=gradient,
         trace=trace,
     )
 
