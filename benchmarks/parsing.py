@@ -54,7 +54,7 @@ def training(treebank: Treebank, data: str) -> dict[int, Callable[[], None]]:
     """Some steps of training with each number of iterations, from the same weights on the same batches."""
     steps = {}
     for iterations in ITERATIONS:
-        learner = Learner(Settings(data=data, iterations=iterations), treebank).train()
+        learner = Learner(Settings(data=data, iterations=iterations, single=0.0), treebank).train()
         batches = [batch for batch, _ in zip(learner.train_dataloader(), range(STEPS), strict=False)]
         steps[iterations] = partial(learn, learner, torch.optim.AdamW(learner.parameters(), lr=1e-6), batches)
     return steps
