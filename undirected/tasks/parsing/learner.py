@@ -18,7 +18,6 @@ from undirected.tasks.parsing.network import Network, Reading, Way
 from undirected.tasks.parsing.parser import Parser, ways
 from undirected.tasks.parsing.sentence import Sentence
 from undirected.tasks.parsing.settings import Settings
-from undirected.tasks.parsing.tags import Tags
 from undirected.tasks.parsing.treebank import Treebank
 from undirected.tasks.seeds import generator
 
@@ -41,7 +40,6 @@ class Learner(lightning.LightningModule):
                 raise QueryError(f"--projective: in every training sentence of {treebank.name} some arcs cross.")
         self.labels = sorted({label for sentence in self.sentences for label in sentence.labels})
         self.numbers = {label: number for number, label in enumerate(self.labels)}
-        self.tags = Tags(self.sentences) if settings.tags else Tags([])
         with torch.random.fork_rng():
             torch.manual_seed(settings.seed)
             words = [sentence.words for sentence in self.sentences]
@@ -53,7 +51,6 @@ class Learner(lightning.LightningModule):
                 settings.dropout,
                 settings.projective,
                 settings.activation,
-                len(self.tags),
             )
         self.accuracy = TreeAccuracy(self.labels)
 
@@ -75,17 +72,11 @@ class Learner(lightning.LightningModule):
     def training_step(self, batch: list[Sentence], index: int) -> Tensor:
         heads = padded([sentence.heads for sentence in batch]).to(self.device)
         labels = padded([[self.numbers[label] for label in s.labels] for s in batch]).to(self.device)
-        reading = self(batch)
-        trees, names = reading.loss(heads, labels)
+        trees, names = self(batch).loss(heads, labels)
         words = sum(map(len, batch))
         self.log("tree_loss", trees, prog_bar=True, batch_size=words)
         self.log("label_loss", names, prog_bar=True, batch_size=words)
-        loss = trees + names
-        if self.network.tags is not None:
-            tags = reading.tag_loss(padded([self.tags.numbers(sentence) for sentence in batch]).to(self.device))
-            self.log("tag_loss", tags, batch_size=words)
-            loss = loss + tags
-        return loss
+        return trees + names
 
     def on_train_batch_start(self, batch: list[Sentence], index: int) -> None:
         # A step's dropout depends on its number alone, so that a resumed run draws the same.

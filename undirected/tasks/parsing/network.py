@@ -113,12 +113,8 @@ class Reading:
         """
         words = self.lengths.sum()
         arcs = fenchel_young(self.solution, "y", heads, reduction="sum") / words
-        return arcs, _cross_entropy(self.network.labels(self.x, heads), labels)
-
-    def tag_loss(self, tags: Int[Tensor, "batch n"]) -> Tensor:
-        """The cross-entropy of the words' tags, per word that has one; -1 stands for none."""
-        assert self.network.tags is not None
-        return _cross_entropy(self.network.tags(self.x[:, 1:]), tags)
+        scores = self.network.labels(self.x, heads)
+        return arcs, F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-1)
 
 
 class Network(nn.Module):
@@ -131,7 +127,6 @@ class Network(nn.Module):
         dropout: of heads and modifiers, with one mask for a solve; and of the labels' features.
         projective: arcs do not cross.
         activation: of heads and modifiers, one of ACTIVATIONS.
-        tags: how many tags of words there are to be learned beside the trees, if any.
     """
 
     def __init__(
@@ -142,13 +137,11 @@ class Network(nn.Module):
         dropout: float = 0.3,
         projective: bool = False,
         activation: str = "relu",
-        tags: int = 0,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.net = parser(encoder.size, hidden, dropout, projective, ACTIVATIONS[activation]())
         self.labels = Labels(encoder.size, labels, dropout)
-        self.tags = nn.Linear(encoder.size, tags) if tags > 1 else None
         for weight in self.net.parameters():  # so that scores of arcs differ from the beginning
             if weight.dim() == 2 and min(weight.shape) > 1:
                 nn.init.orthogonal_(weight)
@@ -167,9 +160,3 @@ class Network(nn.Module):
             lengths={"n": lengths},
         )
         return Reading(x, lengths, solution, self)
-
-
-def _cross_entropy(scores: Float[Tensor, "batch n count"], numbers: Int[Tensor, "batch n"]) -> Tensor:
-    """Per word whose number is not -1; 0 if there is none."""
-    total = F.cross_entropy(scores.flatten(0, 1), numbers.flatten(), ignore_index=-1, reduction="sum")
-    return total / (numbers >= 0).sum().clamp_min(1)

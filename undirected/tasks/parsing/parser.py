@@ -152,8 +152,7 @@ class Parser:
             "iterations": self.way.iterations,
             "until": self.way.until,
         }
-        state = self.network.state_dict().items()
-        tensors = {name: value.contiguous() for name, value in state if not name.startswith("tags.")}  # only to learn
+        tensors = {name: value.contiguous() for name, value in self.network.state_dict().items()}
         safetensors.torch.save_file(tensors, path, metadata={KEY: json.dumps(header)})
 
 
@@ -172,7 +171,8 @@ def load(path: str | os.PathLike[str], iterations: int | None = None, projective
     header, tensors = _read(file)
     try:
         projective = projective or header["projective"]
-        network = Network(described(header["encoder"]), len(header["labels"]), header["hidden"], projective=projective)
+        encoder, labels = described(header["encoder"]), len(header["labels"])
+        network = Network(encoder, labels, header["hidden"], 0.0, projective, header["activation"])
         network.load_state_dict(tensors)
         way = Way(header["iterations"], header["until"]) if iterations is None else Way(iterations)
         return Parser(network.eval(), header["labels"], way)

@@ -18,7 +18,7 @@ class Settings:
         data: toy, a folder with `*-ud-train.conllu` and so on, or the language of one below $UNDIRECTED_DATA/ud.
         encoder: lstm (learned from the treebank), minilm (English), or any Hugging Face encoder by name or folder.
         iterations: sweeps over heads, modifiers and tree (k).
-        single: the first share of the epochs, with one iteration: features of words before trees that speak back to them.
+        single: the first share of the epochs, with one iteration: the trees of a beginner would only mislead it.
         until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
         projective: arcs may not cross; sentences whose arcs do are left out of the training.
@@ -27,7 +27,6 @@ class Settings:
         dropout: the share of these features that are zero in a step, the same ones for a whole solve.
         size: of each direction of the lstm encoder's layers.
         layers: how many the lstm encoder has.
-        tags: have the encoder learn the words' tags too (UPOS and FEATS), where the treebank has them.
         mix: of other encoders, take a learned mixture of all layers instead of the last.
         epochs: how often the training sentences are gone through; 0: as many as suit the data and the encoder.
         words: per step; 0: as many as suit the data and the encoder.
@@ -52,17 +51,16 @@ class Settings:
     projective: bool = False
     hidden: int = 400
     activation: Literal["relu", "tanh"] = "relu"
-    dropout: float = 0.3
+    dropout: float = 0.2
     size: int = 128
     layers: int = 2
-    tags: bool = False
     mix: bool = False
     epochs: int = 0
     words: int = 0
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     encoder_learning_rate: float = 5e-5
     weight_decay: float = 0.01
-    warmup: float = 0.15
+    warmup: float = 0.08
     clip: float = 5.0
     patience: int = 0
     checkpoint_every: int = 200

@@ -87,7 +87,7 @@ def settings(data: str, encoder: str, epochs: int = 0) -> Settings:
         learning_rate=PAPER_RATE,
         encoder_learning_rate=PAPER_RATE,
         clip=PAPER_CLIP,
-        tags=False,
+        single=0.0,
         warmup=min(PAPER_WARMUP / steps, 0.5),
     )
 

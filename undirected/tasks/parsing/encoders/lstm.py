@@ -44,8 +44,8 @@ class Lstm(Encoder):
         spelling: int = 100,
         hidden: int = 200,
         layers: int = 2,
-        dropout: float = 0.33,
-        word_dropout: float = 0.25,
+        dropout: float = 0.25,
+        word_dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.vocabulary, self.dropout, self.word_dropout = vocabulary, dropout, word_dropout
