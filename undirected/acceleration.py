@@ -1,12 +1,13 @@
 """Acceleration: whole sweeps extrapolated, where that does not raise the energy; and damped updates.
 
 What is extrapolated are the pre-activations t of the variables that a sweep starts from: `x = activation(t)` lies in
-its domain, whatever t is.
+its domain, whatever t is. Far from an equilibrium that is done with momentum; near it, where a sweep is almost linear,
+by Anderson's method, as long as its predictions hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ import torch
 from undirected.anderson import Anderson
 from undirected.equilibrium import Course, Tolerance
 from undirected.graph import Graph
+from undirected.momentum import Momentum
+from undirected.program import helpful
 from undirected.regularizers import total
 from undirected.solve import run
 from undirected.sweep import Left, Map, Route, Values
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
     from undirected.solve import Watcher
 
 
-GROWTH = 2.0  # how much the error may grow in a sweep from an extrapolated point
+NEAR = 1e-2  # errors below this part of the values are near enough for Anderson
+TRUST = 0.5  # where a linear map would leave less of the error than this, Anderson is used
+DOUBT = 0.1  # what an extrapolation by Anderson that was taken back leaves of that trust
 
 
 class Swept(Course):
@@ -48,6 +53,10 @@ class Swept(Course):
         self.nudge = nudge
         self.route, self.damping, self.watch = route, until.damping, watch
         self.anderson = Anderson(until.depth) if until.acceleration else None
+        self.momentum = Momentum()
+        self.kept = {*helpful(graph, route.plan), *(name for name in graph.variables if graph.extra_energies(name))}
+        self.trust = torch.full((evidence.batch,), TRUST, dtype=torch.float64, device=evidence.device)
+        self.used = torch.zeros_like(self.trust, dtype=torch.bool)  # which examples start where Anderson said
         self.map: Map | None = None
         self.start: tuple[Values, Values] = start or ({}, {})  # the next sweep's values and pre-activations
         self.started: Values = {}  # the last one's
@@ -72,8 +81,13 @@ class Swept(Course):
         if self.anderson is None:
             self.values, self.preactivations, self.started = left.values, t, started
             self.start = self.values, self.preactivations
-        else:
-            self._accept(self.map, left, t, started, self.anderson)
+            return self.started
+        energy, terms = self._energy(self.map, replace(left, preactivations=t))
+        values = left.values
+        del left  # with its messages
+        if not self.damping:
+            t = {name: each for name, each in t.items() if name in self.kept or name in sweep.state}
+        self._accept(self.map, values, t, started, energy, terms, self.anderson)
         return self.started
 
     def _pass(self, step: Map) -> tuple[Left, Values]:
@@ -95,59 +109,72 @@ class Swept(Course):
         left = step(*self.start, activations=activations, watch=watch if self.watch else None, nudge=self.nudge)
         return left, {**left.preactivations, **{name: each.t for name, each in damped.items()}}
 
-    def _accept(self, step: Map, left: Left, t: Values, started: Values, anderson: Anderson) -> None:
+    @torch.no_grad()
+    def _energy(self, step: Map, left: Left) -> tuple[Tensor, Tensor]:
+        """Of each example after a pass, and its terms' sizes together."""
+        energy, terms = step.energy(left)
+        for name, slope in (self.nudge or {}).items():
+            energy = energy + total(slope * left.values[name])
+        return energy, terms
+
+    def _accept(
+        self, step: Map, values: Values, t: Values, started: Values, energy: Tensor, terms: Tensor, anderson: Anderson
+    ) -> None:
         """Take the sweep where it lowered the energy, go back where it did not, and choose where the next begins."""
         state = step.sweep.state
         batch = self.evidence.batch
-        error = torch.cat(
-            [(left.values[name] - started[name]).reshape(batch, -1) for name in state] or [torch.zeros(batch, 1)], 1
-        )
-        worse, energy, size = self._judge(step, replace(left, preactivations=t), error)
+        x = _flat(values, state, batch)
+        error = x - _flat(started, state, batch)
+        worse = self._judge(energy, terms, error.detach().norm(dim=1))
         any_worse = bool(worse.any())
+        image, before = _flat(t, state, batch), _flat(self.start[1], state, batch)
         if any_worse:
-            values = {name: _where(worse, self.values[name], x) for name, x in left.values.items()}
-            t_kept = {name: _where(worse, self.preactivations[name], each) for name, each in t.items()}
-            before = {name: _where(worse, self.started.get(name, x), x) for name, x in started.items()}
-        else:
-            values, t_kept, before = left.values, t, started
-        self.values, self.preactivations, self.started = values, t_kept, before
-        self.lowest, self.size = energy, size
-        self.start, self.jumped = (values, t_kept), ~worse
+            image, error, before = torch.nan_to_num(image), torch.nan_to_num(error), torch.nan_to_num(before)
+            values = {name: _where(worse, self.values[name], each) for name, each in values.items()}
+            t = {name: _where(worse, self.preactivations[name], each) for name, each in t.items()}
+            started = {name: _where(worse, self.started.get(name, each), each) for name, each in started.items()}
+        self.values, self.preactivations, self.started = values, t, started
+        self.start, self.jumped = (values, t), ~worse
         if not state:
             return
-        image = torch.cat([t[name].reshape(batch, -1) for name in state], 1)
-        if any_worse:
-            image, error = torch.nan_to_num(image), torch.nan_to_num(error)
-        proposal = anderson(image, error)
-        if any_worse:
-            anderson.forget(worse)
-        next_values, next_t = dict(values), dict(t_kept)
+        proposal = self.momentum(image, image.detach() - before.detach(), worse if any_worse else None)
+        with torch.no_grad():
+            self.trust = torch.where(worse & self.used, DOUBT * self.trust, self.trust)
+            near = error.abs().amax(1) <= NEAR * x.abs().amax(1).clamp_min(1)
+        if anderson.image is None and not bool(near.any()):
+            self.used = torch.zeros_like(near)
+        else:
+            combined = anderson(image, error)
+            assert anderson.left is not None
+            if any_worse:
+                anderson.forget(worse)
+            self.used = near & ~worse & (anderson.left < self.trust)
+            proposal = torch.where(self.used[:, None], combined, proposal)
+        next_values, next_t = dict(values), dict(t)
         widths = [t[name][0].numel() for name in state]
         activations = step.activations()
         for name, part in zip(state, proposal.split(widths, 1), strict=True):
             t_next = part.reshape(t[name].shape)
             x_next = activations[name](t_next)
-            next_t[name] = _where(worse, t_kept[name], t_next) if any_worse else t_next
+            next_t[name] = _where(worse, t[name], t_next) if any_worse else t_next
             next_values[name] = _where(worse, values[name], x_next) if any_worse else x_next
         self.start = next_values, next_t
 
     @torch.no_grad()
-    def _judge(self, step: Map, left: Left, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Which extrapolated sweeps to take back; the energy and the size of the error of what is kept.
+    def _judge(self, energy: Tensor, terms: Tensor, size: Tensor) -> Tensor:
+        """Which extrapolated sweeps to take back; the energy and the size of the error of what is kept are noted.
 
-        Where the energy rose, they are taken back. Near the end it no longer shows whether a point is better: there
-        the error must not grow much.
+        Where the energy rose, they are taken back. Near the end rounding hides whether it did: there the error must
+        not grow, if Anderson said that it would shrink.
         """
-        energy, terms = step.energy(left)
-        for name, slope in (self.nudge or {}).items():
-            energy = energy + total(slope * left.values[name])
-        size = error.norm(dim=1)
         if self.lowest is None or self.size is None or self.jumped is None:
-            return torch.zeros_like(size, dtype=torch.bool), energy, size
-        slack = torch.finfo(error.dtype).eps * (1 + terms)
-        worse = self.jumped & ~((energy <= self.lowest + slack) & (size <= GROWTH * self.size))
-        kept = torch.where(worse, self.lowest, torch.minimum(energy, self.lowest))
-        return worse, kept, torch.where(worse, self.size, size)
+            self.lowest, self.size = energy, size
+            return torch.zeros_like(size, dtype=torch.bool)
+        slack = torch.finfo(size.dtype).eps * (1 + terms)
+        worse = self.jumped & ~((energy <= self.lowest + slack) & (~self.used | (size <= self.size)))
+        self.lowest = torch.where(worse, self.lowest, torch.minimum(energy, self.lowest))
+        self.size = torch.where(worse, self.size, size)
+        return worse
 
     def rows(self, index: Tensor) -> None:
         super().rows(index)
@@ -159,6 +186,8 @@ class Swept(Course):
         self.nudge = None if self.nudge is None else _rows(self.nudge, index)
         if self.anderson is not None:
             self.anderson.rows(index)
+            self.momentum.rows(index)
+            self.trust, self.used = self.trust[index], self.used[index]
         if self.map is not None:
             self.map.rows(index, self.evidence)
 
@@ -176,6 +205,11 @@ class _Damped:
     def __call__(self, z: Tensor) -> Tensor:
         self.t = torch.lerp(z, self.t, self.damping)
         return self.activation(self.t)
+
+
+def _flat(values: Mapping[str, Tensor], names: Sequence[str], batch: int) -> Tensor:
+    """One row per example; a zero where there is nothing."""
+    return torch.cat([values[name].reshape(batch, -1) for name in names] or [torch.zeros(batch, 1)], 1)
 
 
 def _where(which: Tensor, a: Tensor, b: Tensor) -> Tensor:

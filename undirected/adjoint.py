@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from undirected.anderson import Anderson
 from undirected.errors import Diverged, NotConverged
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from undirected.gradients import Implicit
-    from undirected.sweep import Left, Map, Values
+    from undirected.sweep import Map, Values
 
 
 @dataclass
@@ -36,28 +37,31 @@ class Adjoint:
 
 def solve_adjoint(
     gradient: Implicit,
-    step: Map,
     start: Values,
-    left: Left,
+    left: Values,
     found: Sequence[Tensor],
-    slopes: Sequence[Tensor],
+    slopes: Sequence[Tensor | None],
     report: Adjoint,
 ) -> Values:
-    """`u` by variable of the sweep's state, for the loss's slopes by what the sweep found."""
+    """`u` by variable of the sweep's state, for the loss's slopes by what the sweep found.
+
+    `start` and `left` are the values that the sweep began and ended with.
+    """
     names = list(start)
     if not names:
         return {}
     v = _rows_by(start, found, slopes)
     shapes = {name: x.shape for name, x in start.items()}
     widths = [x[0].numel() for x in start.values()]
-    ends = [left.values[name] for name in names if left.values[name].requires_grad]
+    moved = [name for name in names if left[name].requires_grad]
+    ends = [left[name] for name in moved]
 
     def parts(flat: Tensor) -> Values:
         return _split(flat, shapes)
 
     def transposed(u: Tensor) -> Tensor:
         each = parts(u)
-        return _pulled(ends, [each[name] for name in names if left.values[name].requires_grad], start)
+        return _pulled(ends, [each[name] for name in moved], start)
 
     _check_finite(v, names, widths, "the loss's gradient")
     size = v.abs().amax(1).clamp_min(torch.finfo(v.dtype).tiny)
@@ -84,7 +88,8 @@ def solve_adjoint(
 def solve_hessian(
     gradient: Implicit,
     step: Map,
-    left: Left,
+    left: Values,
+    preactivations: Values,
     slopes: Values,
     observed: Values,
     weights: Sequence[Tensor],
@@ -97,10 +102,10 @@ def solve_hessian(
     """
     graph, evidence = step.graph, replace(step.evidence, values=observed)
     activations = step.activations()
-    names = list(left.values)
+    names = list(left)
     with torch.enable_grad():
-        x = {name: left.values[name].detach().requires_grad_() for name in names}
-        t = {name: left.preactivations[name].detach().requires_grad_() for name in names}
+        x = {name: left[name].detach().requires_grad_() for name in names}
+        t = {name: preactivations[name].detach().requires_grad_() for name in names}
         active = [activations[name](t[name]) for name in names]
         every = {name: evidence.zeros(name) for name in graph.variables} | evidence.start | observed
         for name in names:
@@ -131,23 +136,31 @@ def solve_hessian(
     return pull(z, w, [*observed.values(), *weights])
 
 
-def pull(ends: Sequence[Tensor], slopes: Sequence[Tensor], by: Sequence[Tensor]) -> list[Tensor | None]:
-    """The gradient by some tensors, for slopes by others that were computed from them; None where there is none."""
-    pairs = [(x, s) for x, s in zip(ends, slopes, strict=True) if x.requires_grad]
-    wanted = [tensor for tensor in by if tensor.requires_grad]
-    if not pairs or not wanted:
+def pull(
+    ends: Sequence[Tensor], slopes: Sequence[Tensor | None], by: Sequence[Tensor | GradientEdge | None]
+) -> list[Tensor | None]:
+    """The gradient by some places of a graph, for slopes by others that lie behind; None where there is none."""
+    pairs = [(x, s) for x, s in zip(ends, slopes, strict=True) if x.requires_grad and s is not None]
+    wanted = [each is not None and (isinstance(each, GradientEdge) or each.requires_grad) for each in by]
+    places = [each for each, is_wanted in zip(by, wanted, strict=True) if is_wanted]
+    if not pairs or not places:
         return [None] * len(by)
-    grads = iter(torch.autograd.grad([x for x, _ in pairs], wanted, [s for _, s in pairs], allow_unused=True))
-    return [next(grads) if tensor.requires_grad else None for tensor in by]
+    grads = iter(torch.autograd.grad([x for x, _ in pairs], places, [s for _, s in pairs], allow_unused=True))
+    return [next(grads) if is_wanted else None for is_wanted in wanted]
 
 
-def slopes_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor]) -> Values:
+def add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The sum of two gradients, either of which may be none."""
+    return b if a is None else a if b is None else a + b
+
+
+def slopes_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor | None]) -> Values:
     """The loss's slopes by what a sweep starts from, for those by what it found."""
     return _split(_rows_by(start, found, slopes), {name: x.shape for name, x in start.items()}) if start else {}
 
 
-def _rows_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor]) -> Tensor:
-    pairs = [(x, s) for x, s in zip(found, slopes, strict=True) if x.requires_grad]
+def _rows_by(start: Values, found: Sequence[Tensor], slopes: Sequence[Tensor | None]) -> Tensor:
+    pairs = [(x, s) for x, s in zip(found, slopes, strict=True) if x.requires_grad and s is not None]
     return _pulled([x for x, _ in pairs], [s for _, s in pairs], start)
 
 

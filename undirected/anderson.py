@@ -30,6 +30,8 @@ class Anderson:
         self.errors: list[Tensor] = []
         self.gram: Tensor | None = None  # the errors' inner products
         self.fresh: Tensor | None = None  # examples whose last step is to be forgotten
+        #: How much of the error is left if the map is linear, as a share of it: 1 where nothing is known.
+        self.left: Tensor | None = None
 
     def __call__(self, image: Float[Tensor, "batch n"], error: Float[Tensor, "batch m"]) -> Float[Tensor, "batch n"]:
         """The next point. Coefficients are not differentiated: they multiply errors, which vanish."""
@@ -38,15 +40,20 @@ class Anderson:
             self._append(image - self.image, error - self.error)
         self.image, self.error, self.fresh = image, error, None
         if not self.errors:
+            self.left = torch.ones(len(error), dtype=torch.float64, device=error.device)
             return image
         assert self.gram is not None
         with torch.no_grad():
-            right = torch.stack([(each * error).sum(1) for each in self.errors], 1).double()
-            size = self.gram.diagonal(dim1=1, dim2=2).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
+            tiny = torch.finfo(torch.float64).tiny
+            right = torch.stack([_dot(each, error) for each in self.errors], 1).double()
+            size = self.gram.diagonal(dim1=1, dim2=2).sqrt().clamp_min(tiny)
             ridge = RIDGE * torch.finfo(error.dtype).eps * torch.eye(len(self.errors), device=error.device).double()
             matrix = self.gram / size[:, :, None] / size[:, None, :] + ridge
             gamma = torch.linalg.solve_ex(matrix, right / size)[0] / size
-            gamma = gamma.nan_to_num(0.0, 0.0, 0.0).to(error.dtype)
+            gamma = gamma.nan_to_num(0.0, 0.0, 0.0)
+            explained = (gamma * right).sum(1) / _dot(error, error).double().clamp_min(tiny)
+            self.left = (1 - explained).clamp_min(0).sqrt()
+            gamma = gamma.to(error.dtype)
         for j, each in enumerate(self.images):
             image = torch.addcmul(image, gamma[:, j, None], each, value=-1)
         return image
@@ -60,7 +67,7 @@ class Anderson:
             self.gram = None if self.gram is None else self.gram[:, 1:, 1:]
         self.images.append(image)
         self.errors.append(error)
-        new = torch.stack([(each * error).sum(1) for each in self.errors], 1).double()
+        new = torch.stack([_dot(each, error) for each in self.errors], 1).double()
         n = len(self.errors)
         gram = new.new_zeros(len(new), n, n)
         if n > 1 and self.gram is not None:
@@ -83,6 +90,12 @@ class Anderson:
         self.errors = [each[index] for each in self.errors]
         self.gram, self.fresh = _pick(self.gram, index), _pick(self.fresh, index)
         self.image, self.error = _pick(self.image, index), _pick(self.error, index)
+        self.left = _pick(self.left, index)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of rows, without a product in memory."""
+    return torch.bmm(a[:, None], b[:, :, None])[:, 0, 0]
 
 
 def _pick(tensor: Tensor | None, index: Tensor) -> Tensor | None:

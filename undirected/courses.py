@@ -12,7 +12,7 @@ from undirected.acceleration import Swept
 from undirected.adjoint import Adjoint
 from undirected.equilibrium import Course, Equilibrium, Plain, Tolerance, same_end, settle
 from undirected.errors import QueryError
-from undirected.gradients import Gradient, attach
+from undirected.gradients import Gradient, Solved, attach
 from undirected.graph import Graph
 from undirected.greedy import Greedy
 from undirected.orders import Greedy as GreedyOrder
@@ -62,8 +62,7 @@ def equilibrium(
         if until is None:
             whole = planned(count - gradient.sweeps, True, "whole")[1]
             assert isinstance(whole, Program)
-            registers = run(graph, whole, evidence, meter)
-            found = same_end(whole, registers, count, evidence)
+            found = same_end(whole, run(graph, whole, evidence, meter), count, evidence)
         else:
             if isinstance(program, Loop) and until.is_plain:
                 course: Course = Plain(graph, program, evidence, meter)
@@ -71,8 +70,11 @@ def equilibrium(
                 assert isinstance(route, Route)
                 course = course_of(graph, route, evidence, until, meter)
             found = settle(course, until, freeze=meter is None)
+            del course  # what it has in memory is not needed any more
     if unrolls:
         return found, None
     assert isinstance(route, Route)
-    end = attach(gradient, graph, route, evidence, found.values, found.preactivations)
+    solved = Solved(found.values, found.preactivations)
+    found = replace(found, values={}, preactivations={})
+    end = attach(gradient, graph, route, evidence, solved)
     return replace(found, values=end.values, preactivations=end.preactivations), end.adjoint

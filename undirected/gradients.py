@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from undirected.adjoint import Adjoint, pull, slopes_by, solve_adjoint, solve_hessian
+from undirected.adjoint import Adjoint, add, pull, slopes_by, solve_adjoint, solve_hessian
 from undirected.equilibrium import Tolerance
 from undirected.errors import QueryError
 from undirected.graph import Graph
+from undirected.program import helpful
 from undirected.propagation import propagate
 from undirected.sweep import Left, Map, Route, Values
 
@@ -95,7 +96,7 @@ class Implicit(Gradient):
     residual: float = 1e-5
     max_iterations: int = 100
     method: str = "anderson"
-    depth: int = 8
+    depth: int = 5
     otherwise: str = "warn"
 
     def __post_init__(self) -> None:
@@ -136,6 +137,19 @@ class EquilibriumPropagation(Gradient):
         return 0
 
 
+@dataclass
+class Solved:
+    """The end of a solve that kept nothing; it is taken out, so that what is not needed of it can be freed."""
+
+    values: Values
+    preactivations: Values
+
+    def take(self) -> tuple[Values, Values]:
+        values, preactivations = self.values, self.preactivations
+        self.values, self.preactivations = {}, {}
+        return values, preactivations
+
+
 @dataclass(frozen=True)
 class Differentiable:
     """The end of a solve, attached to what it was computed from."""
@@ -145,34 +159,24 @@ class Differentiable:
     adjoint: Adjoint | None
 
 
-def attach(
-    gradient: Gradient, graph: Graph, route: Route, evidence: Evidence, values: Values, preactivations: Values
-) -> Differentiable:
+def attach(gradient: Gradient, graph: Graph, route: Route, evidence: Evidence, solved: Solved) -> Differentiable:
     """Make the end of a solve that kept nothing differentiable."""
+    if isinstance(gradient, EquilibriumPropagation):
+        return _propagated(gradient, graph, route, evidence, solved)
     step = Map(graph, route.next(graph), evidence)
-    values = {name: x.detach() for name, x in values.items()}
-    preactivations = {name: t.detach() for name, t in preactivations.items()}
-    if isinstance(gradient, (Implicit, EquilibriumPropagation)):
-        names = list(step.sweep.final)
-        report = Adjoint()
-        weights = [p for p in graph.parameters() if p.requires_grad]
-        if isinstance(gradient, Implicit):
-            given = [tensor for tensor in step.held() if tensor is not None]
-            observed = list(evidence.values.values())
-            job: object = (gradient, step, values, preactivations, names, report, len(given))
-            found = _Implicit.apply(job, *given, *observed, *weights)
-        else:
-            given = list(evidence.values.values())
-            job = (gradient, graph, route, evidence, values, preactivations, names, report, len(given))
-            found = _Propagated.apply(job, *given, *weights)
-        x, t = found[: len(names)], found[len(names) :]
-        return Differentiable(dict(zip(names, x, strict=True)), dict(zip(names, t, strict=True)), report)
+    found, t = solved.take()
+    values = {name: found[name].detach() for name in step.sweep.state}
+    preactivations = {name: t[name].detach() for name in step.sweep.hints}
+    del found, t
+    kept = set(helpful(graph, route.plan))
+    if isinstance(gradient, Implicit):
+        return _implicit(gradient, step, values, preactivations, kept)
     for _ in range(gradient.sweeps):
         left = step(values, preactivations, linear=True)
         if step.sweep.hints:  # one full step of an inner descent is right in its derivative, not in its value
             left = _moved(left, step(values, preactivations))
         values, preactivations = left.values, left.preactivations
-    return Differentiable(values, preactivations, None)
+    return Differentiable(values, {name: t for name, t in preactivations.items() if name in kept}, None)
 
 
 def _moved(left: Left, to: Left) -> Left:
@@ -181,55 +185,94 @@ def _moved(left: Left, to: Left) -> Left:
     return replace(left, values=values, preactivations=t)
 
 
+def _implicit(gradient: Implicit, step: Map, values: Values, preactivations: Values, kept: set[str]) -> Differentiable:
+    names, report = list(step.sweep.final), Adjoint()
+    with_t = [name for name in names if name in kept]
+    held = [tensor for tensor in step.held() if tensor is not None]
+    weights = [p for p in step.graph.parameters() if p.requires_grad]
+    job = (gradient, step, values, preactivations, with_t, report)
+    found = _Implicit.apply(job, *held, *step.evidence.values.values(), *weights)
+    x, t = found[: len(names)], found[len(names) :]
+    return Differentiable(dict(zip(names, x, strict=True)), dict(zip(with_t, t, strict=True)), report)
+
+
 class _Implicit(torch.autograd.Function):
-    """One sweep, whose backward pass adds what the solve before it depends on."""
+    """One sweep, whose backward pass adds what the solve before it depends on.
+
+    Of the sweep's tensors it keeps those alone that autograd needs.
+    """
 
     @staticmethod
     def forward(ctx, job, *tensors):
-        _, step, values, preactivations, names, _, count = job
-        given = iter([tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors[:count]])
-        held = [None if tensor is None else next(given) for tensor in step.held()]
+        gradient, step, values, preactivations, with_t, report = job
+        given = iter(tensors)
+        token = torch.zeros((), requires_grad=True)
         with torch.enable_grad():
+            held = [None if tensor is None else _Joint.apply(token, next(given).detach()) for tensor in step.held()]
             start = {name: values[name].requires_grad_() for name in step.sweep.state}
-            left = step({**values, **start}, preactivations, held=held, linear=True)
+            left = step(start, preactivations, held=held, linear=True)
             if step.sweep.hints:
                 with torch.no_grad():
                     exact = step(values, preactivations, held=held)
                 left = _moved(left, exact)
-        observed = len(step.evidence.values)
-        ctx.job, ctx.start, ctx.left = job, start, left
-        ctx.held = [tensor for tensor in held if tensor is not None]
-        ctx.observed, ctx.weights = tensors[count : count + observed], list(tensors[count + observed :])
-        found = [left.values[name] for name in names] + [left.preactivations[name] for name in names]
-        return tuple(tensor.detach() for tensor in found)
+        ctx.gradient, ctx.report, ctx.start, ctx.left = gradient, report, start, left.values
+        ctx.t = {name: left.preactivations[name] for name in with_t}
+        ctx.held = [torch.autograd.graph.get_gradient_edge(tensor) for tensor in held if tensor is not None]
+        ctx.observed, ctx.weights = dict(zip(step.evidence.values, given, strict=False)), list(given)
+        ctx.needed = ctx.needs_input_grad[1:]
+        # The Hessian's system is of all variables, and built from the network itself.
+        ctx.system = (step, left.preactivations) if gradient.method == "minres" else None
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.detach() for each in (ctx.left, ctx.t) for tensor in each.values())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, *slopes):
-        gradient, step, _, _, names, report, _ = ctx.job
-        found = [ctx.left.values[name] for name in names] + [ctx.left.preactivations[name] for name in names]
+        gradient, report, start = ctx.gradient, ctx.report, ctx.start
+        found = [*ctx.left.values(), *ctx.t.values()]
         every = list(slopes)
         added: list[Tensor | None] = [None] * (len(ctx.observed) + len(ctx.weights))
         if gradient.method == "minres":
-            observed = {
-                name: x.detach().requires_grad_(x.requires_grad)
-                for name, x in zip(step.evidence.values, ctx.observed, strict=True)
-            }
-            inner = slopes_by(ctx.start, found, slopes)
-            added = solve_hessian(gradient, step, ctx.left, inner, observed, ctx.weights, report)
+            step, t = ctx.system
+            observed = {name: x.detach().requires_grad_(x.requires_grad) for name, x in ctx.observed.items()}
+            inner = slopes_by(start, found, slopes)
+            added = solve_hessian(gradient, step, ctx.left, t, inner, observed, ctx.weights, report)
             for i, name in enumerate(observed):  # what is known of a variable is the observed value itself
                 if name in step.evidence.known and name in inner and observed[name].requires_grad:
-                    added[i] = _sum(added[i], inner[name] * step.evidence.known[name])
+                    added[i] = add(added[i], inner[name] * step.evidence.known[name])
         else:
-            for name, slope in solve_adjoint(gradient, step, ctx.start, ctx.left, found, slopes, report).items():
-                every[names.index(name)] = every[names.index(name)] + slope
+            names = list(ctx.left)
+            for name, slope in solve_adjoint(gradient, start, ctx.left, found, slopes, report).items():
+                every[names.index(name)] = add(every[names.index(name)], slope)
+        by = [*ctx.held, *ctx.observed.values(), *ctx.weights]
+        direct = pull(found, every, [each if needed else None for each, needed in zip(by, ctx.needed, strict=True)])
         count = len(ctx.held)
-        direct = pull(found, every, [*ctx.held, *ctx.observed, *ctx.weights])
-        return None, *direct[:count], *(_sum(a, b) for a, b in zip(direct[count:], added, strict=True))
+        return None, *direct[:count], *(add(a, b) for a, b in zip(direct[count:], added, strict=True))
 
 
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+class _Joint(torch.autograd.Function):
+    """A tensor as a place in the graph where gradients are asked for, without the graph holding its memory."""
+
+    @staticmethod
+    def forward(ctx, token, tensor):
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx, slope):
+        return None, None
+
+
+def _propagated(
+    gradient: EquilibriumPropagation, graph: Graph, route: Route, evidence: Evidence, solved: Solved
+) -> Differentiable:
+    values, preactivations = ({name: x.detach() for name, x in each.items()} for each in solved.take())
+    names, report = list(route.next(graph).final), Adjoint()
+    weights = [p for p in graph.parameters() if p.requires_grad]
+    given = list(evidence.values.values())
+    job = (gradient, graph, route, evidence, values, preactivations, names, report, len(given))
+    found = _Propagated.apply(job, *given, *weights)
+    x, t = found[: len(names)], found[len(names) :]
+    return Differentiable(dict(zip(names, x, strict=True)), dict(zip(preactivations, t, strict=True)), report)
 
 
 class _Propagated(torch.autograd.Function):
@@ -239,7 +282,7 @@ class _Propagated(torch.autograd.Function):
     def forward(ctx, job, *tensors):
         _, _, _, _, values, preactivations, names, _, _ = job
         ctx.job, ctx.inputs = job, tensors
-        return tuple(x.clone() for each in (values, preactivations) for x in (each[name] for name in names))
+        return tuple(x.clone() for x in (*(values[name] for name in names), *preactivations.values()))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -253,7 +296,7 @@ class _Propagated(torch.autograd.Function):
             replace(evidence, values=dict(zip(evidence.values, ctx.inputs[:count], strict=True))),
             (values, preactivations),
             dict(zip(names, slopes[:n], strict=True)),
-            dict(zip(names, slopes[n:], strict=True)),
+            dict(zip(preactivations, slopes[n:], strict=True)),
             list(ctx.inputs[count:]),
             report,
         )

@@ -97,7 +97,7 @@ def assemble(graph: Graph, plan: Plan, everything: bool = False) -> Program:
     With `everything`, the last pre-activations of all that is updated are kept, not only of what is wanted.
     """
     registers = Registers()
-    kept = list(plan.updated) if everything else _kept(graph, plan)
+    kept = list(plan.updated) if everything else helpful(graph, plan)
     # Other ways to solve look at whole pre-activations, so they compute whole messages.
     partial = () if everything else [name for name in plan.partial if _goes_by_rows(graph, name)]
     operations = operate(graph, plan, plan.executed, registers, {plan.final[name] for name in kept}, partial)
@@ -151,7 +151,7 @@ def _later(key: Key, moved: Mapping[str, int]) -> Key:
     return (key[0], None if key[1] is None else key[1] + moved.get(key[0], 0))
 
 
-def _kept(graph: Graph, plan: Plan) -> list[str]:
+def helpful(graph: Graph, plan: Plan) -> list[str]:
     """Variables whose last pre-activation is kept: wanted ones, and those whose Psi is evaluated with its help."""
     helped = [n for n, v in graph.variables.items() if type(v.regularizer).attained is not Regularizer.attained]
     return list(dict.fromkeys((*plan.want, *helped)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from undirected.acceleration import Swept
-from undirected.adjoint import Adjoint, pull
+from undirected.adjoint import Adjoint, add, pull
 from undirected.equilibrium import settle
 from undirected.graph import Graph, sum_terms
 from undirected.regularizers import total
@@ -47,6 +47,12 @@ def propagate(
     tiny = torch.finfo(largest.dtype).tiny
     unit = {name: g / largest.clamp_min(tiny).view(-1, *[1] * (g.dim() - 1)) for name, g in slopes.items()}
     signs = (1.0, -1.0) if gradient.centered else (1.0,)
+    if gradient.until.damping:  # which starts from every pre-activation; a solve keeps those that are needed
+        every = _every(graph, evidence, solution[0])
+        missing = [name for name in solution[0] if name not in solution[1]]
+        with torch.no_grad():
+            found_t = {name: preactivation(graph, name, every, evidence) for name in missing}
+        solution = solution[0], {**solution[1], **found_t}
     energies, residuals, converged = [], [], []
     for sign in signs:
         nudge = {name: sign * gradient.beta * g for name, g in unit.items()}
@@ -66,11 +72,11 @@ def propagate(
     with torch.enable_grad():
         slope = (largest * (energies[0] - energies[1]) / apart).sum()
     grads = pull([slope], [torch.ones_like(slope)], wanted)
-    added = iter([_sum(a, b) for a, b in zip(grads, direct, strict=True)])
+    added = iter([add(a, b) for a, b in zip(grads, direct, strict=True)])
     result = [next(added) if x.requires_grad else None for x in (*observed.values(), *weights)]
     for i, (name, x) in enumerate(observed.items()):  # what is known of a variable is the observed value itself
         if name in evidence.known and name in slopes and x.requires_grad:
-            result[i] = _sum(result[i], slopes[name] * evidence.known[name])
+            result[i] = add(result[i], slopes[name] * evidence.known[name])
     return result
 
 
@@ -87,7 +93,7 @@ def _through_preactivations(
         found = [preactivation(graph, name, every, evidence) for name in names]
     grads = pull(found, [t_slopes[name] for name in names], [*leaves.values(), *wanted])
     n = len(leaves)
-    return grads[n:], {name: _sum(slopes[name], g) for name, g in zip(leaves, grads[:n], strict=True)}  # type: ignore[misc]
+    return grads[n:], {name: add(slopes[name], g) for name, g in zip(leaves, grads[:n], strict=True)}  # type: ignore[misc]
 
 
 def _energy(graph: Graph, evidence: Evidence, values: Values) -> Tensor:
@@ -107,7 +113,3 @@ def _every(graph: Graph, evidence: Evidence, values: Values) -> Values:
     for name, x in values.items():
         every[name] = torch.where(evidence.known[name], evidence.values[name], x) if name in evidence.known else x
     return every
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b

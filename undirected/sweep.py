@@ -93,7 +93,7 @@ def sweep_of(graph: Graph, plan: Plan, groups: Groups) -> Sweep:
     messages = {register for register, _, _ in scores.values()}
     held = (used | messages) - written - set(starts.values()) - set(hints.values())
     nothing = registers.numbers.get(("nothing", -1))
-    kept = {*final.values(), *preactivations.values(), *messages, *used}
+    kept = {*final.values(), *preactivations.values(), *messages}
     return Sweep(
         Listing(freed(before, kept | used)),
         Listing(freed(within, kept)),
@@ -194,7 +194,7 @@ class Map:
         for register, tensor in zip(self.sweep.held, held or (), strict=held is not None):
             registers[register] = tensor
         for name, register in self.sweep.starts.items():
-            registers[register] = values[name]
+            registers[register] = values.get(name)  # only those of the state are read
         for name, register in self.sweep.hints.items():
             registers[register] = preactivations[name]
         activations = dict(activations or self.activations())
@@ -260,7 +260,7 @@ class Map:
         if name in evidence.known or name in evidence.dropout:
             return self.graph.psi(name, x, t, evidence).double()
         if isinstance(regularizer, Elementwise) and regularizer.scale == 1.0:
-            psi = t * x - regularizer.psi_star(t)
+            psi = (t * x).sub_(regularizer.psi_star(t))
             return _total(psi if mask is None else torch.where(mask, psi, 0))
         return _total(t * x if mask is None else torch.where(mask, t * x, 0)) - regularizer.conjugate(t, mask).double()
 
