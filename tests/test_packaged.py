@@ -12,6 +12,8 @@ from undirected import packaged
 from undirected.errors import FileError
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import read
+from undirected.tasks.parsing.evaluation import evaluate
+from undirected.tasks.parsing.parser import load as load_parser
 
 
 def card(name):
@@ -21,7 +23,8 @@ def card(name):
 def test_every_network_loads_and_has_a_card_and_settings():
     assert {"digits", "mnist"} <= set(packaged.names())
     for name in packaged.names():
-        assert sum(1 for _ in un.load(name).parameters()) > 0
+        net = load_parser(name).network if name == "toy-parser" else un.load(name)
+        assert sum(1 for _ in net.parameters()) > 0
         settings = yaml.safe_load((packaged.FOLDER / f"{name}.yaml").read_text())
         assert f"seed {settings['seed']}" in card(name)
         for head in ("## Data", "## Settings", "## Results", "## Train it again", "icence"):
@@ -57,6 +60,13 @@ def test_the_mnist_network_reads_as_its_card_says(data):
     accuracy = (found == images.test.labels).double().mean()
     (written,) = re.findall(r"test accuracy: ([\d.]+) %", card("mnist"))
     assert float(written) == pytest.approx(100 * float(accuracy), abs=0.02)
+
+
+def test_the_toy_parser_parses_as_its_card_says():  # counted again, on the test sentences
+    found = evaluate("toy-parser", data="toy").metrics
+    for name, key in (("UAS", "uas"), ("LAS", "las"), ("whole trees", "exact_match")):
+        (written,) = re.findall(rf"test {name}: ([\d.]+) %", card("toy-parser"))
+        assert float(written) == pytest.approx(100 * found[key], abs=0.005)
 
 
 def test_unknown_names_list_the_known_ones():
