@@ -28,10 +28,10 @@ KEYS = ("val_uas", "val_las", "best_epoch", "epochs", "parameters", "seconds", "
 #: What depends on the treebank: small ones are gone through more often, in smaller steps.
 LSTM: dict[str, dict[str, Any]] = {
     "te": {"words": 180, "epochs": 20},
-    "hu": {"words": 250, "epochs": 11},
-    "af": {"words": 300, "epochs": 10},
-    "en": {"words": 300, "epochs": 9},
-    "pt": {"words": 600, "epochs": 3},
+    "hu": {"words": 130, "epochs": 11, "learning_rate": 2e-3},
+    "af": {"words": 160, "epochs": 8, "learning_rate": 2e-3},
+    "en": {"words": 160, "epochs": 7, "learning_rate": 2e-3},
+    "pt": {"words": 300, "epochs": 2, "learning_rate": 2e-3},
 }
 MINILM: dict[str, Any] = {
     "words": 300,

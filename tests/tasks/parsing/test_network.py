@@ -32,7 +32,7 @@ def test_loss_is_the_likelihood_of_trees_and_the_cross_entropy_of_labels():  # f
     for projective in (False, True):
         net = network(projective=projective)
         with torch.no_grad():
-            net.net.factors["y-h-m"].V.mul_(30)
+            net.net.factors["y-h-m"].V.mul_(3)
         reading = net(SENTENCES, Way(iterations=2))
         expected, names = 0.0, 0.0
         for row, n in ((0, 4), (1, 2)):

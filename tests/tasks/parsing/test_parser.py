@@ -21,7 +21,7 @@ def parser(projective: bool = False, encoder=None) -> Parser:
     encoder = encoder or Lstm(Vocabulary.of(SENTENCES), hidden=6)
     network = Network(encoder, labels=3, hidden=9, projective=projective)
     with torch.no_grad():
-        network.net.factors["y-h-m"].V.mul_(20)
+        network.net.factors["y-h-m"].V.mul_(3)
     return Parser(network.eval(), LABELS, Way(iterations=2))
 
 
