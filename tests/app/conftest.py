@@ -39,10 +39,22 @@ def address(folder):
         if found:
             break
     else:
+        process.communicate()
         raise AssertionError("".join(said))
     yield found[0]
     process.terminate()
     process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def written(folder, address):
+    """The files that the page has written since it was opened."""
+
+    def files():
+        return {path for path in folder.rglob("*") if path.is_file()}
+
+    before = files()
+    return lambda: files() - before
 
 
 @pytest.fixture(scope="session")

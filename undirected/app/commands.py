@@ -13,6 +13,8 @@ def _demo_arguments(parser: Any) -> None:
     parser.add_argument("--host", type=str, default="127.0.0.1", help="127.0.0.1: only you; 0.0.0.0: all who reach you")
     parser.add_argument("--port", type=int | None, default=None, help="the first free one from 7860 on if not given")
     parser.add_argument("--images", type=str, default="mnist", metavar="MODEL", help="the network of the Images tab")
+    parser.add_argument("--sequences", type=str, default="sequences", metavar="MODEL", help="that of the Sequences tab")
+    parser.add_argument("--parser", type=str, default="toy-parser", metavar="MODEL", help="that of the Parser tab")
     parser.add_argument("--config", action="config", metavar="FILE", help="settings from a YAML file; flags come first")
 
 
@@ -22,7 +24,7 @@ def _demo(chosen: dict[str, Any]) -> Report:
     except ImportError:
         raise ImportError("The page needs more packages: pip install 'undirected[app]'.") from None
 
-    blocks = page(images=chosen["images"])
+    blocks = page(chosen["images"], chosen["sequences"], chosen["parser"])
     address = serve(blocks, chosen["host"], chosen["port"])
     print(f"Open {address} in a browser. Ctrl-C ends it.", file=sys.stderr, flush=True)
     try:

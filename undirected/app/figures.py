@@ -26,6 +26,16 @@ def says(text: str, is_wrong: bool = False) -> str:
     return f'<p class="{"wrong" if is_wrong else "says"}">{escape(text)}</p>'
 
 
+def share(probability: float) -> str:
+    """A probability in %, with two digits however small it is.
+
+    >>> share(0.1234), share(0.999), share(0.000056)
+    ('12 %', '99.9 %', '0.0056 %')
+    """
+    percent = 100 * probability
+    return f"{percent:.1f} %" if percent >= 99 else f"{percent:.2g} %"
+
+
 def picture(image: Tensor, caption: str, hidden: Tensor | None = None, size: int = 112) -> str:
     """An image from -1 (paper) to 1 (ink), with what is hidden in orange."""
     levels = ((1 - image.detach().clamp(-1, 1)) * 127.5).round().to(torch.uint8)
@@ -63,6 +73,39 @@ def _cell(value: float, digits: int) -> str:
     shown = f"{100 * value:.{digits}f}" if 100 * value >= 0.5 * 10**-digits else ""
     color = "white" if value > 0.5 else INK
     return f'<td style="background:rgba({_RGB},{value:.3f});color:{color}">{shown}</td>'
+
+
+def heat(values: Tensor, rows: Sequence[str], columns: Sequence[str], caption: str, cell: float = 15.0) -> str:
+    """Numbers from 0 to 1 as a map of squares."""
+    left = 8 + 7 * max(map(len, rows))
+    top = 8 + 7 * max(map(len, columns))
+    parts = []
+    for i, name in enumerate(rows):
+        parts.append(_small(name, left - 5, top + (i + 0.75) * cell, "end"))
+    for j, name in enumerate(columns):
+        x, y = left + (j + 0.7) * cell, top - 5
+        parts.append(f'<g transform="rotate(-90 {x:.1f} {y:.1f})">{_small(name, x, y, "start")}</g>')
+    for i, row in enumerate(values.tolist()):
+        for j, value in enumerate(row):
+            parts.append(
+                f'<rect x="{left + j * cell:g}" y="{top + i * cell:g}" width="{cell:g}" height="{cell:g}" '
+                f'fill="{BLUE}" fill-opacity="{value:.3f}" stroke="{LINE}"><title>{escape(rows[i])} looks at '
+                f"{escape(columns[j])}: {value:.3f}</title></rect>"
+            )
+    width, height = left + cell * len(columns) + 2, top + cell * len(rows) + 2
+    return (
+        f'<figure><svg width="{width:g}" height="{height:g}" role="img" aria-label="{escape(caption)}">{"".join(parts)}'
+        f"</svg><figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _small(words: str, x: float, y: float, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="11" fill="{MUTED}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def scroll(wide: str) -> str:
+    """Something that may be wider than the page."""
+    return f'<div class="scroll">{wide}</div>'
 
 
 def energy(labels: Sequence[str], values: Sequence[float]) -> str:

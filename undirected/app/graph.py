@@ -6,7 +6,7 @@ from html import escape
 
 import gradio as gr
 
-from undirected.app.figures import card, says
+from undirected.app.figures import card, says, scroll
 from undirected.app.query import Query
 from undirected.draw import draw
 
@@ -34,21 +34,17 @@ def show(query: Query) -> str:
         [
             card("The question", says(query.words), says(about)),
             card(
-                "The network", _scroll(str(draw(query.net, given))), note="Circles are variables, squares are factors."
+                "The network", scroll(str(draw(query.net, given))), note="Circles are variables, squares are factors."
             ),
             card(
                 "The plan",
                 saved,
-                _scroll(str(draw(plan))),
+                scroll(str(draw(plan))),
                 f'<details><summary>In words</summary><pre class="plan">{escape(str(plan))}</pre></details>',
                 note=f"What becomes of the {plan.savings.naive} messages that a naive unrolling would compute.",
             ),
         ]
     )
-
-
-def _scroll(svg: str) -> str:
-    return f'<div class="scroll">{svg}</div>'
 
 
 def graph_tab(tab: gr.Tab, query: gr.State, begun: Query) -> None:

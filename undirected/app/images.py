@@ -13,7 +13,7 @@ from torch import Tensor
 from undirected.app.figures import card, energy, picture, says, strip, table
 from undirected.app.query import Query
 from undirected.app.sketch import GRID, Drawing, decode, sketch
-from undirected.app.visitor import choice, number, polite
+from undirected.app.visitor import answers, choice, number, polite
 from undirected.solution import Solution
 from undirected.tasks.images.model import DRAW, READ
 from undirected.tasks.images.picture import frame, framed
@@ -157,12 +157,6 @@ def images_tab(model: str, query: gr.State) -> Query:
         weight = number(percent, "Share", 0, 100) / 100
         return reader.draw(*pair, weight, number(k, "Iterations", 1, MOST))
 
-    quiet = {"api_visibility": "private", "show_progress": "hidden", "trigger_mode": "always_last"}
-    sketched = {"fn": on_sketch, "inputs": [paper, told, sweeps], "outputs": [reading, filling, query], **quiet}
-    chosen = {"fn": on_class, "inputs": [one, other, share, sweeps], "outputs": [drawn, query], **quiet}
-    paper.sketch(**sketched)
-    told.input(**sketched)
-    for control in (one, other, share):
-        control.input(**chosen)
-    sweeps.release(**chosen).then(**sketched)
+    answers([one.input, other.input, share.input, sweeps.input], on_class, [one, other, share, sweeps], [drawn, query])
+    answers([paper.sketch, told.input, sweeps.input], on_sketch, [paper, told, sweeps], [reading, filling, query])
     return begun

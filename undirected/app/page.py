@@ -14,6 +14,8 @@ from starlette.middleware import Middleware
 from undirected.app.gate import Gate
 from undirected.app.graph import graph_tab
 from undirected.app.images import images_tab
+from undirected.app.parser import TOY, parser_tab
+from undirected.app.sequences import sequences_tab
 from undirected.errors import QueryError
 
 WAITING, TOGETHER, SESSIONS = 40, 2, 200  #: questions in the queue, questions at a time, visitors remembered
@@ -23,14 +25,18 @@ MONO = ["ui-monospace", "Menlo", "Consolas", "monospace"]
 FIRST, LAST = 7860, 7959  #: ports that are tried when none is given
 
 
-def page(images: str = "mnist") -> gr.Blocks:
-    """The page, not yet served."""
+def page(images: str = "mnist", sequences: str = "sequences", parser: str = TOY) -> gr.Blocks:
+    """The page with these models, not yet served."""
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         gr.HTML("<h1>undirected</h1><p>Networks without a direction: given any part, they find the rest.</p>")
         query = gr.State()
         with gr.Tabs():
             with gr.Tab("Images", id="images"):
                 begun = images_tab(images, query)
+            with gr.Tab("Sequences", id="sequences"):
+                sequences_tab(sequences, query)
+            with gr.Tab("Parser", id="parser"):
+                parser_tab(parser, query)
             with gr.Tab("Graph", id="graph") as tab:
                 graph_tab(tab, query, begun)
         query.value = begun
@@ -39,7 +45,7 @@ def page(images: str = "mnist") -> gr.Blocks:
 
 def serve(blocks: gr.Blocks, host: str = "127.0.0.1", port: int | None = None) -> str:
     """Show the page, in the background; its address. `blocks.close()` ends it."""
-    theme = gr.themes.Default(font=SANS, font_mono=MONO)
+    theme = gr.themes.Default(primary_hue="blue", font=SANS, font_mono=MONO)
     blocks.queue(max_size=WAITING, default_concurrency_limit=TOGETHER, api_open=False)
     _, address, _ = blocks.launch(
         server_name=host,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from typing import Any
 
 import gradio as gr
 
@@ -60,3 +61,11 @@ def polite(shown: int) -> Callable[[Callable[..., Sequence[object]]], Callable[.
         return answered
 
     return wrap
+
+
+def answers(
+    events: Iterable[Callable[..., Any]], answer: Callable[..., Sequence[object]], inputs: list[Any], outputs: list[Any]
+) -> None:
+    """Have some events of the page answered; while an answer is under way, only the last question waits."""
+    for event in events:
+        event(answer, inputs, outputs, api_visibility="private", show_progress="hidden", trigger_mode="always_last")
