@@ -3,14 +3,16 @@
 import io
 import itertools
 import json
+import re
 
 import pytest
 import torch
 
 import undirected as un
+from undirected import packaged
 from undirected.cli import main
 from undirected.errors import FileError, QueryError
-from undirected.tasks.sequences.data import Batch
+from undirected.tasks.sequences.data import Batch, numbers
 from undirected.tasks.sequences.evaluation import evaluate
 from undirected.tasks.sequences.model import scores, solve
 from undirected.tasks.sequences.use import Completer
@@ -123,3 +125,22 @@ def test_wrong_calls_say_what_to_write(trained, words, message, capsys):
     model = [] if "not a model" in message or "quotes" in message else [str(trained.folder)]
     assert main(["complete", *model, *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_packaged_network_counts(capsys):
+    assert main(["complete", "3 4 ? 6 7 8 ? 10"]) == 0
+    whole, found = capsys.readouterr().out.strip().split("\t")
+    assert whole == "3 4 5 6 7 8 9 10"
+    assert found.split()[::2] == ["5", "9"]
+    assert main(["complete", "sequences", "3 4 ? 65"]) == 1
+    assert "'65', is unknown" in capsys.readouterr().err
+
+
+def test_the_packaged_network_is_as_good_as_its_card_says():  # counted again, on a part of the test sequences
+    test = numbers().test
+    batch = test.batch(torch.arange(0, len(test), 40))
+    net = un.load("sequences").eval()
+    with torch.no_grad():
+        right = scores(net, batch, solve(net, batch)).argmax(1) == batch.targets()
+    (written,) = re.findall(r"test accuracy: ([\d.]+) %", (packaged.FOLDER / "sequences.md").read_text())
+    assert 100 * float(right.double().mean()) == pytest.approx(float(written), abs=0.15)

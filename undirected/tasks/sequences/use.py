@@ -109,7 +109,11 @@ class Completer:
         return [self._numbers.get(token, -1) for token in tokens]
 
     def complete(self, texts: list[str]) -> list[Completion]:
-        """Some sequences together."""
+        """Some sequences together.
+
+        >>> Completer().complete(["3 4 ? 6 7 8 ? 10"])[0].tokens
+        ('3', '4', '5', '6', '7', '8', '9', '10')
+        """
         return self._solve([self.read(text) for text in texts])
 
     def stream(self, lines: Iterable[str], batch: int = 256) -> Iterator[Completion]:
