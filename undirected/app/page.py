@@ -45,11 +45,12 @@ def page(images: str = "mnist", sequences: str = "sequences", parser: str = TOY)
 
 def serve(blocks: gr.Blocks, host: str = "127.0.0.1", port: int | None = None) -> str:
     """Show the page, in the background; its address. `blocks.close()` ends it."""
+    chosen = _free(host, port)
     theme = gr.themes.Default(primary_hue="blue", font=SANS, font_mono=MONO)
     blocks.queue(max_size=WAITING, default_concurrency_limit=TOGETHER, api_open=False)
     _, address, _ = blocks.launch(
         server_name=host,
-        server_port=_free(host, port),
+        server_port=chosen,
         prevent_thread_lock=True,
         quiet=True,
         share=False,
