@@ -1,5 +1,6 @@
 """Run: what is stopped and resumed must end as what ran through, bit for bit."""
 
+import csv
 import json
 import signal
 import subprocess
@@ -14,9 +15,11 @@ import yaml
 import undirected as un
 from tests.tasks.images.conftest import SMALL
 from undirected.errors import FileError, QueryError
+from undirected.tasks.images.evaluation import evaluate
 from undirected.tasks.images.learner import Learner
 from undirected.tasks.images.model import network, read
 from undirected.tasks.images.run import train
+from undirected.tasks.images.saved import settled
 from undirected.tasks.images.settings import Settings
 from undirected.tasks.run import begin, launched, parameters, read_settings
 
@@ -175,6 +178,17 @@ def test_early_stopping(tmp_path):
     assert train(settings, tmp_path, progress=False).result["epochs"] < 30
 
 
+def test_training_at_equilibrium(tmp_path):
+    settings = replace(SMALL, until=1e-2, gradient="implicit", epochs=1, warmup=0.0)
+    found = train(settings, tmp_path, progress=False)
+    metrics = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert [float(row["converged"]) for row in metrics if row.get("converged")]  # how the solves went is in the log
+    tolerance = settled(tmp_path)
+    assert tolerance is not None
+    assert tolerance.residual == 1e-2
+    assert evaluate(tmp_path).accuracy == pytest.approx(found.result["test_accuracy"])  # tested as it was trained
+
+
 def test_untied_networks_have_no_more_parameters(trained):
     tied = parameters(Learner(SMALL, trained.images).net)
     for iterations in (2, 5):
@@ -191,6 +205,9 @@ def test_untied_networks_have_no_more_parameters(trained):
         ({"batch": 5, "devices": 2}, "divide"),
         ({"tied": False}, "untied"),
         ({"learning_rate": 0.0}, "learning_rate"),
+        ({"until": -1e-3}, "until"),
+        ({"gradient": "implicit"}, "belongs to an equilibrium"),
+        ({"until": 1e-3, "tied": False, "gamma": 0.0}, "no equilibrium"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, word):
