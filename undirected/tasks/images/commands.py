@@ -64,7 +64,8 @@ def _eval(chosen: dict[str, Any]) -> Report:
 
         Path(out).mkdir(parents=True, exist_ok=True)
         confusion(found.confusion, found.classes, Path(out) / "confusion.png")
-    text = f"{found.accuracy:.2%} of {found.count} test images of {found.data} read right with k = {found.iterations}"
+    how = f"with k = {found.sweeps}" if isinstance(found.sweeps, int) else f"at equilibrium ({found.sweeps.residual:g})"
+    text = f"{found.accuracy:.2%} of {found.count} test images of {found.data} read right {how}"
     return Report(text, {"accuracy": found.accuracy, "confusion": found.confusion.tolist(), "data": found.data})
 
 

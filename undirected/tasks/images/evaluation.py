@@ -11,12 +11,13 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
+from undirected.equilibrium import Tolerance
 from undirected.errors import FileError
 from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import read
-from undirected.tasks.images.saved import open_model
+from undirected.tasks.images.saved import open_model, settled
 from undirected.tasks.run import test
 
 
@@ -26,7 +27,7 @@ class Evaluation:
 
     data: str
     classes: tuple[str, ...]
-    iterations: int
+    sweeps: int | Tolerance
     count: int
     accuracy: float
     confusion: Tensor
@@ -47,21 +48,19 @@ def evaluate(
         raise FileError(
             f"{model}: reads images of side {net.variables['x'].shape[-1]}, {images.name} has {images.side}."
         )
-    tester = Tester(net, len(images.classes), iterations or own, seed)
+    tester = Tester(net, len(images.classes), iterations or settled(model) or own, seed)
     test(tester, Pieces(images.test), device, precision)
     found = tester.found
     count = len(images.test)
-    return Evaluation(
-        images.name, images.classes, tester.iterations, count, float(found["accuracy"]), found["confusion"]
-    )
+    return Evaluation(images.name, images.classes, tester.sweeps, count, float(found["accuracy"]), found["confusion"])
 
 
 class Tester(lightning.LightningModule):
     """Reads every test image once."""
 
-    def __init__(self, net: UNN, classes: int, iterations: int, seed: int) -> None:
+    def __init__(self, net: UNN, classes: int, sweeps: int | Tolerance, seed: int) -> None:
         super().__init__()
-        self.net, self.iterations, self.seed = net, iterations, seed
+        self.net, self.sweeps, self.seed = net, sweeps, seed
         self.metrics = MetricCollection(
             {"accuracy": MulticlassAccuracy(classes, average="micro"), "confusion": MulticlassConfusionMatrix(classes)}
         )
@@ -72,7 +71,7 @@ class Tester(lightning.LightningModule):
 
     def test_step(self, batch: Batch, index: int) -> None:
         images, _, labels = batch
-        self.metrics.update(read(self.net, images, self.iterations).preactivation["y"], labels)
+        self.metrics.update(read(self.net, images, self.sweeps).preactivation["y"], labels)
 
     def on_test_epoch_end(self) -> None:
         self.found = {name: value.cpu() for name, value in self.metrics.compute().items()}

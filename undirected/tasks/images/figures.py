@@ -11,11 +11,12 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from undirected.equilibrium import Tolerance
 from undirected.network import UNN
 from undirected.tasks.images.batches import Pieces
 from undirected.tasks.images.data import Images
 from undirected.tasks.images.evaluation import Tester
-from undirected.tasks.images.model import DRAW, READ
+from undirected.tasks.images.model import DRAW, READ, equilibrium
 from undirected.tasks.images.run import Trained
 from undirected.tasks.images.use import fill_in, hidden_half
 from undirected.tasks.run import test
@@ -32,8 +33,9 @@ def of_run(trained: Trained) -> list[Path]:
     paths = [out / f"{name}.png" for name in ("prototypes", "energy", "completion", "confusion")]
     prototypes({f"k = {iterations}": (net, iterations)}, trained.images.classes, paths[0])
     energy(net, trained.images, iterations, paths[1])
-    completion(net, trained.images, iterations, paths[2])
-    tester = Tester(net, len(trained.images.classes), iterations, trained.settings.seed)
+    sweeps = equilibrium(trained.settings.until) if trained.settings.until else iterations
+    completion(net, trained.images, sweeps, paths[2])
+    tester = Tester(net, len(trained.images.classes), sweeps, trained.settings.seed)
     test(tester, Pieces(trained.images.test), trained.settings.device, "32")
     confusion(tester.found["confusion"], trained.images.classes, paths[3])
     return paths
@@ -79,13 +81,13 @@ def energy(net: UNN, images: Images, iterations: int, path: Path) -> None:
 
 
 @torch.no_grad()
-def completion(net: UNN, images: Images, iterations: int, path: Path, which: str = "bottom") -> None:
+def completion(net: UNN, images: Images, sweeps: int | Tolerance, path: Path, which: str = "bottom") -> None:
     """One image of each class with a half hidden, filled in without its class and with it."""
     chosen = first_of_each_class(images)
     whole, labels = images.test.images[chosen], images.test.labels[chosen]
     hidden = hidden_half(images.side, which)
-    alone = fill_in(net, whole, hidden, None, iterations)
-    guided = fill_in(net, whole, hidden, labels, iterations)
+    alone = fill_in(net, whole, hidden, None, sweeps)
+    guided = fill_in(net, whole, hidden, labels, sweeps)
     shown = torch.where(hidden, 0.0, whole)  # grey where nothing is known
     guesses = [images.classes[number] for number in alone["y"].argmax(1).tolist()]
     names = ["image", "half hidden", "filled in", "filled in,\nclass given"]

@@ -11,18 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
+from undirected.equilibrium import Tolerance
 from undirected.errors import FileError
 from undirected.files import load as load_network
+from undirected.gradients import Gradient, Implicit, OneStep, Unroll
 from undirected.losses import fenchel_young
 from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Batches, Pieces
 from undirected.tasks.images.data import Images
-from undirected.tasks.images.model import CHANNELS, READ, draw, drawing_loss, network, read
+from undirected.tasks.images.model import CHANNELS, READ, draw, drawing_loss, equilibrium, network, read
 from undirected.tasks.images.settings import MODEL, Settings
 from undirected.tasks.run import parameters
 from undirected.tasks.seeds import generator
 
 WARM = 3  #: iterations at most, while warming up
+GRADIENTS = {"unroll": Unroll(), "implicit": Implicit(1e-3, otherwise="ignore"), "one-step": OneStep()}
 
 
 class Learner(lightning.LightningModule):
@@ -44,14 +47,22 @@ class Learner(lightning.LightningModule):
         return self.training and self.current_epoch < self.settings.warmup * self.settings.epochs
 
     @property
-    def iterations(self) -> int:
+    def sweeps(self) -> int | Tolerance:
         """Few at first: a network that reads and draws with three sweeps soon learns to do so with more."""
-        return min(self.settings.iterations, WARM) if self.warming else self.settings.iterations
+        settings = self.settings
+        if self.warming:
+            return WARM if settings.until else min(settings.iterations, WARM)
+        return equilibrium(settings.until) if settings.until else settings.iterations
+
+    @property
+    def gradient(self) -> Gradient | None:
+        """Of a solve to equilibrium; a number of sweeps is unrolled."""
+        return GRADIENTS[self.settings.gradient] if isinstance(self.sweeps, Tolerance) else None
 
     def logits(self, images: Tensor) -> tuple[Tensor, Any]:
         if isinstance(self.net, UNN):
-            iterations = 1 if self.warming and self.global_step % 4 else self.iterations
-            reading = read(self.net, images, iterations, self.settings.init)
+            sweeps = 1 if self.warming and self.global_step % 4 else self.sweeps
+            reading = read(self.net, images, sweeps, self.settings.init, self.gradient)
             return reading.preactivation["y"], reading
         return self.net(images), None
 
@@ -65,10 +76,13 @@ class Learner(lightning.LightningModule):
         self.train_accuracy(logits, labels)
         self.log("loss", loss, prog_bar=True)
         self.log("accuracy", self.train_accuracy, prog_bar=True)
+        if reading is not None and reading.converged is not None:
+            self.log("converged", reading.converged.float().mean())
+            self.log("sweeps", reading.iterations.float().mean())
         if self.settings.gamma:
             assert isinstance(self.net, UNN)
             classes = torch.arange(len(self.images.classes), device=self.device)
-            drawing = drawing_loss(draw(self.net, classes, self.iterations), images, labels)
+            drawing = drawing_loss(draw(self.net, classes, self.sweeps, self.gradient), images, labels)
             self.log("drawing_loss", drawing, prog_bar=True)
             loss = loss + self.settings.gamma * drawing
         return loss

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from undirected.equilibrium import Tolerance
 from undirected.factors import Conv2d, Linear
+from undirected.gradients import Gradient
 from undirected.network import UNN
 from undirected.regularizers import Tanh
 from undirected.simplex import Softmax
@@ -41,14 +44,26 @@ def network(side: int = 28, classes: int = 10, channels: Sequence[int] = CHANNEL
     )
 
 
-def read(net: UNN, images: Tensor, iterations: int, init: str = "zeros") -> Solution:
-    """The classes of images."""
-    return net(observe={"x": images}, want="y", order=READ, iterations=iterations, init={"y": init})
+def equilibrium(until: float) -> Tolerance:
+    """Sweeps until nothing changes by more than this; what has not settled after many of them stays as it is."""
+    return Tolerance(until, acceleration="anderson", otherwise="ignore")
 
 
-def draw(net: UNN, classes: Tensor, iterations: int) -> Solution:
+def read(
+    net: UNN, images: Tensor, sweeps: int | Tolerance, init: str = "zeros", gradient: Gradient | None = None
+) -> Solution:
+    """The classes of images, after a number of sweeps or at equilibrium."""
+    return net(observe={"x": images}, want="y", order=READ, init={"y": init}, gradient=gradient, **length(sweeps))
+
+
+def draw(net: UNN, classes: Tensor, sweeps: int | Tolerance, gradient: Gradient | None = None) -> Solution:
     """A prototype of each class."""
-    return net(observe={"y": classes}, want="x", order=DRAW, iterations=iterations)
+    return net(observe={"y": classes}, want="x", order=DRAW, gradient=gradient, **length(sweeps))
+
+
+def length(sweeps: int | Tolerance) -> dict[str, Any]:
+    """How long a solve goes on, as a network's call takes it."""
+    return {"until": sweeps} if isinstance(sweeps, Tolerance) else {"iterations": sweeps}
 
 
 def drawing_loss(drawing: Solution, images: Tensor, labels: Tensor) -> Tensor:

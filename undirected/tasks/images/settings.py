@@ -17,6 +17,8 @@ class Settings:
     Args:
         data: digits, mnist, fashion-mnist, or a folder with the IDX files of one of the last two.
         iterations: sweeps over the network (k), to read and to draw.
+        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        gradient: how a solve to equilibrium is differentiated.
         gamma: the weight of drawing beside reading.
         init: where the class starts when an image is read.
         tied: the same weights in every sweep; otherwise each has its own, in a narrower network of the same size.
@@ -39,6 +41,8 @@ class Settings:
 
     data: str = "digits"
     iterations: int = 3
+    until: float = 0.0
+    gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
     gamma: float = 0.1
     init: Literal["zeros", "random", "uniform"] = "zeros"
     tied: bool = True
@@ -65,7 +69,7 @@ class Settings:
         for name in ("iterations", "epochs", "batch", "validation", "checkpoint_every", "devices"):
             if getattr(self, name) < 1:
                 raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("gamma", "weight_decay", "shift", "patience", "seed"):
+        for name in ("until", "gamma", "weight_decay", "shift", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
         if not 0 <= self.warmup <= 1:
@@ -76,6 +80,10 @@ class Settings:
             raise QueryError(f"learning_rate must be positive, not {self.learning_rate}.")
         if self.batch % self.devices:
             raise QueryError(f"a batch of {self.batch} does not divide among {self.devices} devices.")
+        if self.gradient != "unroll" and not self.until:
+            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
+        if not self.tied and self.until:
+            raise QueryError("untied weights have no equilibrium: until must be 0.")
         if not self.tied and self.gamma:
             raise QueryError("untied weights have only one direction: gamma must be 0.")
         if not self.tied and self.start:

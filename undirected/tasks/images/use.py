@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from undirected.equilibrium import Tolerance
 from undirected.errors import QueryError
 from undirected.network import UNN
 from undirected.solution import Solution
 from undirected.tasks.images.data import FASHION
-from undirected.tasks.images.model import DRAW, READ, draw, read
+from undirected.tasks.images.model import DRAW, READ, draw, length, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
-from undirected.tasks.images.saved import open_model
+from undirected.tasks.images.saved import open_model, settled
 from undirected.tasks.place import Place
 from undirected.variable import Partial
 
@@ -46,7 +47,8 @@ class Session:
 
     def __init__(self, model: str | Path, seed: int, device: str, precision: str) -> None:
         torch.manual_seed(seed)
-        net, self.iterations, data = open_model(model)
+        net, iterations, data = open_model(model)
+        self.sweeps: int | Tolerance = settled(model) or iterations
         self.place = Place.of(device, precision)
         self.device, self.dtype = self.place.device, self.place.dtype
         self.net: UNN = net.to(self.device, self.dtype)
@@ -83,7 +85,7 @@ def classify(
     """What is on each picture. With `out`, the pictures as the network sees them are written there."""
     with Session(model, seed, device, precision) as session:
         images = torch.cat([session.picture(path) for path in pictures])
-        found = read(session.net, images, iterations or session.iterations)["y"].float().cpu()
+        found = read(session.net, images, iterations or session.sweeps)["y"].float().cpu()
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
         for path, image in zip(pictures, images, strict=True):
@@ -108,7 +110,7 @@ def generate(
     """A prototype of a class, or of all, as PNG files."""
     with Session(model, seed, device, precision) as session:
         classes = torch.arange(len(session.names), device=session.device) if label is None else session.label(label)
-        drawings = draw(session.net, classes, iterations or session.iterations)["x"].float()
+        drawings = draw(session.net, classes, iterations or session.sweeps)["x"].float()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"class-{number}.png" for number in classes.tolist()]
@@ -117,7 +119,7 @@ def generate(
     return paths
 
 
-def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, iterations: int) -> Solution:
+def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, sweeps: int | Tolerance) -> Solution:
     """The images with their hidden pixels found, and the class too unless labels give it.
 
     What is hidden starts as paper, and the class is read. Then the class is drawn, and from that drawing on, one sweep
@@ -126,10 +128,10 @@ def fill_in(net: UNN, images: Tensor, hidden: Tensor, labels: Tensor | None, ite
     known = Partial(images, known=~hidden)
     if labels is None:
         paper = torch.full_like(images, -1)
-        y = net(observe={"x": known}, want="y", order=READ, iterations=iterations, init={"x": paper})["y"]
+        y = net(observe={"x": known}, want="y", order=READ, init={"x": paper}, **length(sweeps))["y"]
     else:
         y = torch.nn.functional.one_hot(labels, int(net.variables["y"].shape[0])).to(images.dtype)
-    drawing = draw(net, y, iterations)["x"]
+    drawing = draw(net, y, sweeps)["x"]
     return net(observe={"x": known, "y": y}, want="x", order=DRAW, iterations=1, init={"x": drawing})
 
 
@@ -161,7 +163,7 @@ def complete(
         if not mask.any():
             raise QueryError(f"--hide {hide}: hides nothing.")
         labels = None if label is None else session.label(label)
-        found = fill_in(session.net, image, mask.to(session.device), labels, iterations or session.iterations)
+        found = fill_in(session.net, image, mask.to(session.device), labels, iterations or session.sweeps)
         shares = found["y"][0].float()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
