@@ -122,31 +122,35 @@ class ByHandMissing(Twin):
         return F.linear(found, self.e)
 
 
-def steps(iterations: int) -> dict[str, Callable[[], tuple[Tensor, ...]]]:
-    """The same gradient, computed four ways."""
-    torch.manual_seed(0)
-    net = network([str(i) for i in range(64)], LENGTH, SIZE)
-    weights = list(net.parameters())
-    tokens = torch.randint(64, (BATCH, LENGTH))
-    known = torch.rand(BATCH, LENGTH).argsort(1) >= 3  # as in most sequences of this length, three are missing
-    batch = Batch(tokens, known, None)
-    targets = batch.targets()
+Step = Callable[[], tuple[Tensor, ...]]
 
-    def step(found: Callable[[], Tensor]) -> Callable[[], tuple[Tensor, ...]]:
+
+def ways(net: un.UNN, batch: Batch, iterations: int) -> dict[str, Step]:
+    """The gradient of a training step, computed in four ways."""
+    weights, targets = list(net.parameters()), batch.targets()
+
+    def step(found: Callable[[], Tensor]) -> Step:
         return lambda: torch.autograd.grad(F.cross_entropy(found(), targets), weights)
 
-    ways = {
-        "engine": lambda: scores(net, batch, solve(net, batch, iterations)),
-        "naive": lambda: Naive(net).scores(batch, iterations),
-        "by hand": lambda: ByHand(net).scores(batch, iterations),
-        "by hand, missing rows": lambda: ByHandMissing(net).scores(batch, iterations),
+    return {
+        "engine": step(lambda: scores(net, batch, solve(net, batch, iterations))),
+        "naive": step(lambda: Naive(net).scores(batch, iterations)),
+        "by hand": step(lambda: ByHand(net).scores(batch, iterations)),
+        "by hand, missing rows": step(lambda: ByHandMissing(net).scores(batch, iterations)),
     }
-    made = {name: step(way) for name, way in ways.items()}
-    expected = made["naive"]()
-    for way in made.values():
-        for a, b in zip(way(), expected, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
-    return made
+
+
+def steps(iterations: int) -> dict[str, Step]:
+    """The four ways in single precision, once they have agreed in double precision."""
+    torch.manual_seed(0)
+    net = network([str(i) for i in range(64)], LENGTH, SIZE).double()
+    tokens = torch.randint(64, (BATCH, LENGTH))
+    known = torch.rand(BATCH, LENGTH).argsort(1) >= 3  # as in most sequences of this length, three are missing
+    few = Batch(tokens[:8], known[:8], None)
+    first, *others = (step() for step in ways(net, few, iterations).values())
+    for other in others:
+        torch.testing.assert_close(first, other)
+    return ways(net.float(), Batch(tokens, known, None), iterations)
 
 
 def table(rounds: int) -> str:
@@ -154,7 +158,7 @@ def table(rounds: int) -> str:
         "| iterations | engine, ms | naive / engine | engine / by hand | engine / by hand, missing rows alone |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for iterations in (1, 2, 5):
+    for iterations in (1, 2, 3):
         seconds = medians(steps(iterations), rounds, clock=time.process_time)
         engine = seconds["engine"]
         ratios = (seconds["naive"] / engine, engine / seconds["by hand"], engine / seconds["by hand, missing rows"])
