@@ -139,7 +139,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise FileError(f"{path}: not a safetensors file, or only part of one ({error}).") from None
     if KEY not in metadata:
         raise FileError(
-            f"{path}: a safetensors file, but not a network saved by this library: its header has no {KEY!r}."
+            f"{path}: a safetensors file, but not a network saved by this library: its header has no {KEY!r}. "
+            "(Parsers are opened by undirected.tasks.parsing.parser.load.)"
         )
     try:
         header = json.loads(metadata[KEY])
