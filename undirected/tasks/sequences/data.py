@@ -159,10 +159,10 @@ def words(path: Path) -> Sequences:
     splits = []
     for index in (order[2 * part :], order[part : 2 * part], order[:part]):
         missing = [drawn_choices(int(lengths[i]), source) for i in index]
-        line = index.to(torch.int32).repeat_interleave(torch.tensor([len(one) for one in missing]))
+        which = index.to(torch.int32).repeat_interleave(torch.tensor([len(one) for one in missing]))
         most = gaps(longest)
         padded = [torch.nn.functional.pad(one, (0, most - one.shape[1]), value=-1) for one in missing]
-        splits.append(Questions(tokens, lengths, line, torch.cat(padded)))
+        splits.append(Questions(tokens, lengths, which, torch.cat(padded)))
     return Sequences(str(path), vocabulary, longest, *splits)
 
 

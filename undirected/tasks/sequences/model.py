@@ -38,15 +38,18 @@ def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
     net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
     nn.init.normal_(embeddings(net))  # as large as the positions' sines and cosines
     for name in "qkv":  # half as large as usual: further sweeps then do not blow up what the first one found
-        net.factors[f"x-{name}"].weight.data /= 2
+        _weight(net, f"x-{name}").data /= 2
     net.notes["vocabulary"] = list(vocabulary)
     return net
 
 
 def embeddings(net: UNN) -> Tensor:
     """A row for each token."""
-    weight: Tensor = net.factors["x-y"].weight
-    return weight
+    return _weight(net, "x-y")
+
+
+def _weight(net: UNN, factor: str) -> Tensor:
+    return net.factors[factor].get_parameter("weight")
 
 
 def sinusoids(longest: int, size: int) -> Tensor:

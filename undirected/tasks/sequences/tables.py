@@ -75,7 +75,7 @@ def draw(name: str, runs: list[list[Trained]], path: Path) -> None:
         networks = {f"k = {k}": (group[0].net.float().cpu(), k) for k, group in enumerate(runs, 1)}
         figures.attention(networks, figures.EXAMPLE, path)
     elif name == "sequences-order":
-        points = defaultdict(list)
+        points: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for group in runs:
             points[group[0].settings.order].append((updates(group[0].settings), _mean(group, "test_accuracy")))
         figures.against_updates(points, path)

@@ -87,7 +87,9 @@ class Completer:
         net = open_model(model)
         self.net = net.to(self.place.device, self.place.dtype)
         self.vocabulary: list[str] = net.notes["vocabulary"]
-        self.longest = len(net.factors["x-q"].shift["x"])
+        shift = net.factors["x-q"].shift
+        assert shift is not None
+        self.longest = len(shift["x"])  # the table of positions
         self.iterations = iterations or int(net.notes["iterations"])
         self.order = ORDERS[net.notes["order"]]
         self._numbers = {token: number for number, token in enumerate(self.vocabulary)}
