@@ -196,6 +196,12 @@ def test_untied_networks_have_no_more_parameters(trained):
         assert 0.85 * tied < parameters(untied) <= tied
 
 
+def test_data_that_are_refused_leave_no_run_behind(tmp_path):
+    with pytest.raises((FileError, QueryError), match="nowhere"):
+        train(replace(SMALL, data=str(tmp_path / "nowhere")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

@@ -31,9 +31,9 @@ class Trained:
 def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
     """Train, choose the best epoch on the validation images, test once, and write the run's folder."""
     settings = replace(settings, devices=launched(settings.devices))
-    begin(settings, out, resume)
     images = load(settings.data, settings.validation)
     learner = Learner(settings, images)
+    begin(settings, out, resume)  # what is refused above leaves no run behind
     if (out / RESULT).is_file():  # it is done already
         recall(learner, out)
         return Trained(out, settings, learner.net.eval(), images, read_result(out))
