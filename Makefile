@@ -30,7 +30,7 @@ format: $(READY) ## mend style where a tool can
 	$(BIN)/ruff format .
 
 docs: $(READY) ## build the documentation into out/site, strictly
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open out/site/index.html"
 
 bench: $(READY) ## run the benchmarks
