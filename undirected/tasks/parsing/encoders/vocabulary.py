@@ -22,7 +22,7 @@ class Vocabulary:
     >>> vocabulary.number("The"), vocabulary.number("bird")
     (4, 1)
     >>> vocabulary.spell("cat!")  # its characters, with an end on both sides
-    [3, 9, 7, 6, 1, 3]
+    [3, 9, 8, 6, 1, 3]
     """
 
     words: tuple[str, ...]
