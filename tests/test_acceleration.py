@@ -1,6 +1,9 @@
 """Acceleration: the same equilibria in fewer sweeps, never at a higher energy."""
 
+import math
+
 import pytest
+import scipy.optimize
 import torch
 from test_equilibrium import net_of
 
@@ -57,6 +60,18 @@ def test_extrapolations_that_raise_the_energy_are_taken_back(monkeypatch):  # wi
     found = net(observe={"x": x}, until=until)
     expected = net(observe={"x": x}, until=un.Tolerance(1e-12, max_iterations=400))
     torch.testing.assert_close(found["y"], expected["y"], rtol=1e-7, atol=1e-7)
+
+
+@torch.no_grad()
+def test_sweeps_that_leave_a_saddle_are_not_taken_back_to_it():  # one variable against itself: x = tanh(2 x + tiny)
+    net = un.UNN(un.Variable("a", (1,), un.Tanh(), bias=False), un.Variable("b", (1,), un.Tanh()), un.Linear("a", "b"))
+    with torch.no_grad():
+        net.factors["a-b"].weight.fill_(2.0)
+        net.bias_b.fill_(1e-5)  # zero is a saddle; a float32 energy does not see that values near it are worse
+    until = un.Tolerance(1e-6, max_iterations=200, acceleration="anderson")
+    found = net(observe={}, init={"a": torch.zeros(1, 1), "b": torch.zeros(1, 1)}, order="a b", until=until)
+    root = scipy.optimize.brentq(lambda a: math.tanh(2 * math.tanh(2 * a) + 1e-5) - a, 0.5, 1.0)
+    assert found["b"].item() == pytest.approx(root, abs=1e-4)
 
 
 @torch.no_grad()

@@ -57,6 +57,7 @@ class Swept(Course):
         self.kept = {*helpful(graph, route.plan), *(name for name in graph.variables if graph.extra_energies(name))}
         self.trust = torch.full((evidence.batch,), TRUST, dtype=torch.float64, device=evidence.device)
         self.used = torch.zeros_like(self.trust, dtype=torch.bool)  # which examples start where Anderson said
+        self.shrinks = torch.zeros_like(self.used)  # whose error was smaller in the last sweep than before
         self.map: Map | None = None
         self.start: tuple[Values, Values] = start or ({}, {})  # the next sweep's values and pre-activations
         self.started: Values = {}  # the last one's
@@ -148,7 +149,8 @@ class Swept(Course):
             assert anderson.left is not None
             if any_worse:
                 anderson.forget(worse)
-            self.used = near & ~worse & (anderson.left < self.trust)
+            # Where the error grows, a sweep leads away from a saddle, to which Anderson would go back.
+            self.used = near & ~worse & self.shrinks & (anderson.left < self.trust)
             proposal = torch.where(self.used[:, None], combined, proposal)
         next_values, next_t = dict(values), dict(t)
         widths = [t[name][0].numel() for name in state]
@@ -168,10 +170,11 @@ class Swept(Course):
         not grow, if Anderson said that it would shrink.
         """
         if self.lowest is None or self.size is None or self.jumped is None:
-            self.lowest, self.size = energy, size
-            return torch.zeros_like(size, dtype=torch.bool)
+            self.lowest, self.size, self.shrinks = energy, size, torch.zeros_like(self.used)
+            return torch.zeros_like(self.used)
         slack = torch.finfo(size.dtype).eps * (1 + terms)
         worse = self.jumped & ~((energy <= self.lowest + slack) & (~self.used | (size <= self.size)))
+        self.shrinks = size < self.size
         self.lowest = torch.where(worse, self.lowest, torch.minimum(energy, self.lowest))
         self.size = torch.where(worse, self.size, size)
         return worse
@@ -187,7 +190,7 @@ class Swept(Course):
         if self.anderson is not None:
             self.anderson.rows(index)
             self.momentum.rows(index)
-            self.trust, self.used = self.trust[index], self.used[index]
+            self.trust, self.used, self.shrinks = self.trust[index], self.used[index], self.shrinks[index]
         if self.map is not None:
             self.map.rows(index, self.evidence)
 

@@ -35,7 +35,8 @@ class Tolerance:
         energy: how far the energy may have fallen in that sweep; not asked for if not given.
         max_iterations: how many sweeps there are at most.
         otherwise: what happens when examples are not done by then: "warn", "raise" or "ignore".
-        acceleration: "anderson" extrapolates whole sweeps; where the energy would rise, the plain sweep is taken.
+        acceleration: "anderson" extrapolates whole sweeps, by momentum until an equilibrium is near; where the energy
+            would rise, the plain sweep is taken.
         depth: how many sweeps it extrapolates from.
         damping: each update goes only a part `1 - damping` of its way, which cannot raise the energy either.
     """
