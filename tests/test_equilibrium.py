@@ -69,6 +69,27 @@ def test_each_example_stops_on_its_own():  # alone it takes as many sweeps, and 
     torch.testing.assert_close(watched["y"], found["y"], rtol=1e-12, atol=1e-12)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("acceleration", [None, "anderson"])
+def test_examples_that_are_done_cost_nothing_more(acceleration, monkeypatch):  # rows that go through a factor
+    net, x = net_of(0.9), 2 * torch.randn(8, 4).double()
+    rows, score = [], un.Linear.message
+
+    def counted(self, target, *values):
+        rows.append(len(values[0] if target else values[1]))
+        return score(self, target, *values)
+
+    def sender(self, target, bias):
+        return lambda *values: counted(self, target, *values) + (0 if bias is None else bias)
+
+    monkeypatch.setattr(un.Linear, "sender", sender)
+    until = un.Tolerance(1e-8, max_iterations=2000, acceleration=acceleration)
+    found = net(observe={"x": x}, order="h g y", until=until)
+    assert len(set(found.iterations.tolist())) > 1
+    # From the second sweep on, messages are g to h, h to g, y to g and g to y; the first has no values to hear from.
+    assert sum(rows) <= 4 * int(found.iterations.sum()) + 8
+
+
 def test_freezing_with_lengths_parts_and_dropout():  # the same as each example alone
     net = un.UNN(
         un.Variable("x", ("n", 3), un.Tanh()), un.Variable("h", ("n", 4), un.Tanh()),

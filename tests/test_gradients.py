@@ -297,6 +297,26 @@ def test_training_at_equilibrium_learns(double):  # as much as with unrolled swe
     assert abs(ends[un.EquilibriumPropagation] - ends[un.Unroll]) < 0.02
 
 
+@pytest.mark.parametrize("gradient", [un.Unroll(), un.Implicit(otherwise="ignore")], ids=repr)
+def test_training_that_loses_the_lower_bound_stops_with_finite_weights(gradient):  # it rewards ever larger values
+    net = un.UNN(un.Variable("x", (2,)), un.Variable("h", (2,)), un.Variable("g", (2,)), un.Linear("x", "h"),
+                 un.Linear("h", "g"))  # fmt: skip
+    x = torch.ones(3, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    until = un.Tolerance(1e-3, max_iterations=2000, otherwise="ignore")
+
+    def train():
+        for _ in range(500):
+            optimizer.zero_grad()
+            solution = net(observe={"x": x}, until=until, gradient=gradient)
+            (-solution["g"].square().sum()).backward()
+            optimizer.step()
+
+    with pytest.raises(Diverged, match=r"no lower bound.*must stay below 1"):
+        train()
+    assert all(parameter.isfinite().all() for parameter in net.parameters())
+
+
 def test_the_page_runs_as_printed():
     text = (Path(__file__).parents[1] / "docs" / "gradients.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

@@ -145,7 +145,8 @@ def pull(
     places = [each for each, is_wanted in zip(by, wanted, strict=True) if is_wanted]
     if not pairs or not places:
         return [None] * len(by)
-    grads = iter(torch.autograd.grad([x for x, _ in pairs], places, [s for _, s in pairs], allow_unused=True))
+    ends, slopes = [x for x, _ in pairs], [s for _, s in pairs]
+    grads = iter(torch.autograd.grad(ends, places, slopes, allow_unused=True))  # type: ignore[arg-type]  # takes a mixture
     return [next(grads) if is_wanted else None for is_wanted in wanted]
 
 
