@@ -52,6 +52,7 @@ def test_the_same_seed_gives_the_same_weights(file, tmp_path):
     assert once.net.notes["iterations"] == 2
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_the_middle_resumes_exactly(file, tmp_path):
     settings = small(file, order="random", iterations="1-2", steps=40, epochs=2, checkpoint_every=5)
     whole = train(settings, tmp_path / "whole", progress=False)
