@@ -74,7 +74,7 @@ def test_without_a_model_a_packaged_one_is_used(tmp_path, capsys):
     assert main(["classify", "mnist"]) == 1
     assert "of which picture" in capsys.readouterr().err
     assert main(["complete", drawn, drawn]) == 1
-    assert "one picture at a time" in capsys.readouterr().err
+    assert "at a time" in capsys.readouterr().err
 
 
 def test_failures_say_why_and_return_1(tmp_path, capsys):

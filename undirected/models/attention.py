@@ -23,7 +23,6 @@ def attention(
     positions: Float[Tensor, "longest inputs"] | None = None,
     causal: bool = False,
     outputs: int | None = None,
-    bias: bool = True,
 ) -> UNN:
     """Self-attention over n rows x: queries q, keys k, values v, attention s and contexts h.
 
@@ -42,7 +41,6 @@ def attention(
         positions: p, a table at least as long as the longest sequence; learned if it is an `nn.Parameter`.
         causal: rows attend to themselves and to what comes before them.
         outputs: adds a variable y of this size per row, joined to the contexts of all heads.
-        bias: whether q, k, v and y have one.
 
     >>> import torch
     >>> net = attention(8, heads=2)
@@ -58,9 +56,9 @@ def attention(
     a = "" if heads == 1 else "a,"  # the index of the head
     parts: list[Variable | Factor] = [
         Variable("x", ("n", inputs), bias=False),
-        Variable("q", row, bias=bias),
-        Variable("k", row, bias=bias),
-        Variable("v", row, bias=bias),
+        Variable("q", row),
+        Variable("k", row),
+        Variable("v", row),
         Variable("s", ("n", "n") if heads == 1 else (heads, "n", "n"), softmax, bias=False),
         Variable("h", row, bias=False),
         *(Linear("x", name, shift=None if positions is None else {"x": positions}) for name in "qkv"),
@@ -68,5 +66,5 @@ def attention(
         Einsum(f"s[{a}i,j] h[i,{a}d] v[j,{a}d]"),
     ]
     if outputs is not None:
-        parts += [Variable("y", ("n", outputs), bias=bias), Linear("h", "y")]
+        parts += [Variable("y", ("n", outputs)), Linear("h", "y")]
     return UNN(*parts)

@@ -108,14 +108,15 @@ def test_a_run_killed_in_the_middle_of_an_epoch_resumes_exactly(tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_last_checkpoint(tmp_path):
-    whole = train(FULL, tmp_path / "whole", progress=False)
-    process = start(FULL, tmp_path / "stopped")
+    long = replace(FULL, epochs=12)  # so that it is not over before the signal comes, on a busy machine
+    whole = train(long, tmp_path / "whole", progress=False)
+    process = start(long, tmp_path / "stopped")
     wait_for(tmp_path / "stopped", "checkpoints/step-step=2*.ckpt", process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130, errors
     assert "--resume" in errors
-    resumed = train(FULL, tmp_path / "stopped", resume=True, progress=False)
+    resumed = train(long, tmp_path / "stopped", resume=True, progress=False)
     assert same(whole.net, resumed.net)
 
 

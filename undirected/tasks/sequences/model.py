@@ -33,9 +33,10 @@ def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
     >>> [tuple(weight.shape) for weight in net.parameters()]
     [(8, 8), (8, 8), (8, 8), (3, 8)]
     """
-    rows = attention(size, positions=sinusoids(longest, size), bias=False)
+    rows = attention(size, positions=sinusoids(longest, size))
+    unbiased = [Variable(v.name, v.shape, v.regularizer, bias=False) for v in rows.variables.values()]
     tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
-    net = UNN(*rows.variables.values(), tokens, *rows.factors.values(), Linear("x", "y"))
+    net = UNN(*unbiased, tokens, *rows.factors.values(), Linear("x", "y"))
     nn.init.normal_(embeddings(net))  # as large as the positions' sines and cosines
     for name in "qkv":  # half as large as usual: further sweeps then do not blow up what the first one found
         _weight(net, f"x-{name}").data /= 2
