@@ -323,3 +323,35 @@ def test_the_page_runs_as_printed():
     names: dict[str, object] = {}
     exec(compile(block, "docs/gradients.md", "exec"), names)
     assert names["solution"].adjoint.converged.all()
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        un.Implicit(residual=1e-10),
+        un.Implicit(method="minres", residual=1e-10),
+        un.EquilibriumPropagation(1e-3, until=un.Tolerance(residual=1e-12)),
+    ],
+)
+def test_what_is_observed_may_come_from_the_weights_themselves(gradient):  # embeddings, as in sequences; against Unroll
+    torch.manual_seed(0)
+    net = un.UNN(
+        un.Variable("x", ("n", 3), un.Tanh()), un.Variable("h", ("n", 4), un.Tanh()), un.Linear("x", "h")
+    ).double()
+    torch.nn.init.normal_(net.bias_x)  # or zeros would be an equilibrium from the start, and Unroll have no sweeps
+    weight = net.factors["x-h"].weight
+    known = torch.tensor([[True, False], [True, True]])[..., None]
+    found = []
+    for how in (un.Unroll(), gradient):
+        x = weight[torch.tensor([[0, 1], [2, 3]])].tanh()
+        solution = net(
+            observe={"x": un.Partial(x, known=known)},
+            want=["x", "h"],
+            order="h x",
+            until=un.Tolerance(residual=1e-12),
+            gradient=how,
+        )
+        loss = solution["x"].sin().sum() + solution["h"].square().sum()
+        found.append(torch.autograd.grad(loss, list(net.parameters())))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-7)

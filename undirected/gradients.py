@@ -209,6 +209,9 @@ class _Implicit(torch.autograd.Function):
         token = torch.zeros((), requires_grad=True)
         with torch.enable_grad():
             held = [None if tensor is None else _Joint.apply(token, next(given).detach()) for tensor in step.held()]
+            # Cut off from what they were computed from, which may be the weights themselves: that is autograd's part.
+            ctx.observed = _cut(dict(zip(step.evidence.values, given, strict=False)))
+            step = step.observing(ctx.observed)
             start = {name: values[name].requires_grad_() for name in step.sweep.state}
             left = step(start, preactivations, held=held, linear=True)
             if step.sweep.hints:
@@ -218,7 +221,7 @@ class _Implicit(torch.autograd.Function):
         ctx.gradient, ctx.report, ctx.start, ctx.left = gradient, report, start, left.values
         ctx.t = {name: left.preactivations[name] for name in with_t}
         ctx.held = [torch.autograd.graph.get_gradient_edge(tensor) for tensor in held if tensor is not None]
-        ctx.observed, ctx.weights = dict(zip(step.evidence.values, given, strict=False)), list(given)
+        ctx.weights = list(given)
         ctx.needed = ctx.needs_input_grad[1:]
         # The Hessian's system is of all variables, and built from the network itself.
         ctx.system = (step, left.preactivations) if gradient.method == "minres" else None
@@ -234,7 +237,7 @@ class _Implicit(torch.autograd.Function):
         added: list[Tensor | None] = [None] * (len(ctx.observed) + len(ctx.weights))
         if gradient.method == "minres":
             step, t = ctx.system
-            observed = {name: x.detach().requires_grad_(x.requires_grad) for name, x in ctx.observed.items()}
+            observed = _cut(ctx.observed)
             inner = slopes_by(start, found, slopes)
             added = solve_hessian(gradient, step, ctx.left, t, inner, observed, ctx.weights, report)
             for i, name in enumerate(observed):  # what is known of a variable is the observed value itself
@@ -248,6 +251,11 @@ class _Implicit(torch.autograd.Function):
         direct = pull(found, every, [each if needed else None for each, needed in zip(by, ctx.needed, strict=True)])
         count = len(ctx.held)
         return None, *direct[:count], *(add(a, b) for a, b in zip(direct[count:], added, strict=True))
+
+
+def _cut(values: Values) -> Values:
+    """The same numbers as leaves of a graph of their own."""
+    return {name: x.detach().requires_grad_(x.requires_grad) for name, x in values.items()}
 
 
 class _Joint(torch.autograd.Function):
@@ -293,7 +301,7 @@ class _Propagated(torch.autograd.Function):
             gradient,
             graph,
             route,
-            replace(evidence, values=dict(zip(evidence.values, ctx.inputs[:count], strict=True))),
+            replace(evidence, values=_cut(dict(zip(evidence.values, ctx.inputs[:count], strict=True)))),
             (values, preactivations),
             dict(zip(names, slopes[:n], strict=True)),
             dict(zip(preactivations, slopes[n:], strict=True)),

@@ -7,6 +7,7 @@ biases) is computed once, before the first pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -171,6 +172,12 @@ class Map:
         biases = set(self.sweep.given.biases.values())
         self.base = [r if r is None or i in biases else r[index] for i, r in enumerate(self.base)]
         self.evidence = evidence
+
+    def observing(self, values: dict[str, Tensor]) -> Map:
+        """The same map with other tensors for what is observed, where it is looked at directly."""
+        other = copy(self)
+        other.evidence = replace(self.evidence, values=values)
+        return other
 
     def held(self) -> list[Tensor | None]:
         """What the map depends on besides its state and the weights."""

@@ -232,6 +232,7 @@ class quiet(warnings.catch_warnings):
         entered = super().__enter__()
         for pattern in (
             ".*does not have many workers.*",
+            ".*number of training batches .* is smaller than the logging interval.*",
             ".*checkpoint directory.*exists and is not empty.*",
             ".*You're resuming from a checkpoint that ended before the epoch ended.*",
             ".*will not be synchronized across devices.*",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -33,7 +34,9 @@ def command(settings, out, *more):
 
 
 def start(settings, out, *more):
-    return subprocess.Popen(command(settings, out, *more), stderr=subprocess.PIPE, text=True)
+    # Shells have what runs in the background ignore Ctrl-C, and tests may run there.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command(settings, out, *more), stderr=subprocess.PIPE, text=True, preexec_fn=heeds)
 
 
 def wait_for(out, pattern, process):

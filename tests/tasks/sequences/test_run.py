@@ -99,6 +99,15 @@ def test_the_course_is_written_down(trained):
     assert max(scores_) == pytest.approx(trained.result["val_accuracy"])
 
 
+def test_with_tanh_it_learns_at_equilibrium(file, tmp_path):
+    more = {"activation": "tanh", "until": 1e-2, "gradient": "implicit", "size": 16, "epochs": 1, "steps": 3}
+    net = train(small(file, **more), tmp_path / "run", progress=False).net
+    assert net.bounded().verdict == "always"  # nothing observed: even then
+    assert net.notes["iterations"] > 1
+    first = train(small(file, **{**more, "steps": 1, "learning_rate": 1e-9}), tmp_path / "first", progress=False).net
+    assert not torch.equal(net.factors["x-q"].weight, first.factors["x-q"].weight)
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
@@ -110,6 +119,9 @@ def test_the_course_is_written_down(trained):
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"steps": 0}, "steps"),
         ({"clip": 0.0}, "clip"),
+        ({"until": 1e-3}, "--activation tanh"),
+        ({"gradient": "implicit"}, "give until"),
+        ({"until": 1e-3, "activation": "tanh", "order": "random"}, "fixed order"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong, word):

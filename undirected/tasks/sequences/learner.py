@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics.classification import MulticlassAccuracy
 
+from undirected.equilibrium import Tolerance
 from undirected.errors import FileError
 from undirected.files import load as load_network
+from undirected.gradients import Gradient, Implicit, OneStep, Unroll
 from undirected.network import UNN
 from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.batches import Batches, Pieces
@@ -21,6 +23,10 @@ from undirected.tasks.sequences.model import ORDERS, network, scores, solve
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 RISE = 0.05  #: the share of the steps in which the learning rate rises
+
+
+GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
+MOST_SWEEPS = 50  #: on the way to an equilibrium
 
 
 class Learner(lightning.LightningModule):
@@ -51,7 +57,13 @@ class Learner(lightning.LightningModule):
 
     def forward(self, batch: Batch) -> Tensor:
         """The scores of all tokens for each missing one."""
-        solution = solve(self.net, batch, self.iterations, ORDERS[self.settings.order])
+        s = self.settings
+        if s.until:
+            # A solve that has not settled after so many sweeps is learned from as it is.
+            until = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS, otherwise="ignore")
+            solution = solve(self.net, batch, None, until=until, gradient=GRADIENTS[s.gradient]())
+        else:
+            solution = solve(self.net, batch, self.iterations, ORDERS[s.order])
         return scores(self.net, batch, solution)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
@@ -104,7 +116,7 @@ class Learner(lightning.LightningModule):
 
 def model(settings: Settings, sequences: Sequences) -> UNN:
     """A new network, or that of a run to start from."""
-    net = network(sequences.vocabulary, sequences.longest, settings.size)
+    net = network(sequences.vocabulary, sequences.longest, settings.size, settings.activation == "tanh")
     if settings.start:
         path = Path(settings.start)
         begun = load_network(path / MODEL if path.is_dir() else path)

@@ -10,10 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from undirected import orders
+from undirected.equilibrium import Tolerance
 from undirected.factors import Linear
+from undirected.gradients import Gradient
 from undirected.models import attention
 from undirected.network import UNN
 from undirected.orders import Order
+from undirected.regularizers import Tanh
 from undirected.simplex import Softmax
 from undirected.solution import Solution
 from undirected.tasks.sequences.data import Batch
@@ -24,17 +27,19 @@ RANDOM = orders.random("q k v s h", last="x")  # drawn anew in every sweep
 ORDERS: dict[str, str | Order] = {"forward-backward": AROUND, "random": RANDOM}
 
 
-def network(vocabulary: Sequence[str], longest: int, size: int = 256) -> UNN:
+def network(vocabulary: Sequence[str], longest: int, size: int = 256, bounded: bool = False) -> UNN:
     """Attention over rows x, and a token y for each: `<y, E x>` joins them, where E are the embeddings.
 
-    E, W_q, W_k and W_v are all that it learns. The vocabulary is kept in `net.notes`, and saved with the network.
+    E, W_q, W_k and W_v are all that it learns. With `bounded`, q, k, v and h have Tanh, so that the energy has a lower
+    bound and sweeps settle. The vocabulary is kept in `net.notes`, and saved with the network.
 
     >>> net = network(["a", "b", "c"], longest=10, size=8)
     >>> [tuple(weight.shape) for weight in net.parameters()]
     [(8, 8), (8, 8), (8, 8), (3, 8)]
     """
     rows = attention(size, positions=sinusoids(longest, size))
-    unbiased = [Variable(v.name, v.shape, v.regularizer, bias=False) for v in rows.variables.values()]
+    of = {name: Tanh() if bounded and name in "qkvh" else v.regularizer for name, v in rows.variables.items()}
+    unbiased = [Variable(v.name, v.shape, of[v.name], bias=False) for v in rows.variables.values()]
     tokens = Variable("y", ("n", len(vocabulary)), Softmax(), bias=False)
     net = UNN(*unbiased, tokens, *rows.factors.values(), Linear("x", "y"))
     nn.init.normal_(embeddings(net))  # as large as the positions' sines and cosines
@@ -67,9 +72,11 @@ def sinusoids(longest: int, size: int) -> Tensor:
 def solve(
     net: UNN,
     batch: Batch,
-    iterations: int | tuple[int, int] = 1,
+    iterations: int | tuple[int, int] | None = 1,
     order: str | Order = AROUND,
     trace: bool = False,
+    until: Tolerance | None = None,
+    gradient: Gradient | None = None,
 ) -> Solution:
     """The rows x with the missing ones found."""
     x = F.embedding(batch.tokens, embeddings(net))
@@ -80,6 +87,8 @@ def solve(
         iterations=iterations,
         lengths=None if batch.lengths is None else {"n": batch.lengths},
         trace=trace,
+        until=until,
+        gradient=gradient,
     )
 
 

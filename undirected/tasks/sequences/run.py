@@ -11,7 +11,7 @@ from undirected.network import UNN
 from undirected.tasks.run import RESULT, begin, learn, parameters, read_result, recall, test, write_result
 from undirected.tasks.sequences.batches import Pieces
 from undirected.tasks.sequences.data import Sequences, load
-from undirected.tasks.sequences.learner import Learner
+from undirected.tasks.sequences.learner import MOST_SWEEPS, Learner
 from undirected.tasks.sequences.settings import MODEL, Settings
 
 
@@ -42,7 +42,8 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         "parameters": parameters(learner.net),
         **course.as_dict(),
     }
-    learner.net.notes |= {"iterations": sum(settings.span) // 2, "order": settings.order}
+    sweeps = MOST_SWEEPS if settings.until else sum(settings.span) // 2
+    learner.net.notes |= {"iterations": sweeps, "order": settings.order}
     save(learner.net, out / MODEL)
     write_result(out, result)
     return Trained(out, settings, learner.net.eval(), sequences, result)

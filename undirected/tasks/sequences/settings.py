@@ -19,6 +19,9 @@ class Settings:
         data: numbers (runs of the numbers 1 to 64), or a text file with a sequence of tokens in each line.
         iterations: sweeps over the network (k); a range such as 1-5 is drawn from in every step, its middle tested.
         order: forward and backward over the network, or q, k, v, s and h in an order drawn anew in every sweep.
+        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        gradient: how the solve is differentiated; unroll if there is a number of sweeps.
+        activation: of q, k, v and h. identity as in the paper; tanh is bounded, so that sweeps settle.
         size: of each embedding, query, key and value (d).
         start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
         warmup: the first share of the steps, in which the iterations go from 1 up to k, by turns.
@@ -39,6 +42,9 @@ class Settings:
     data: str = "numbers"
     iterations: str = "1"
     order: Literal["forward-backward", "random"] = "forward-backward"
+    until: float = 0.0
+    gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
+    activation: Literal["identity", "tanh"] = "identity"
     size: int = 256
     start: str = ""
     warmup: float = 0.5
@@ -60,7 +66,7 @@ class Settings:
         for name in ("size", "epochs", "steps", "batch", "validation", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("weight_decay", "patience", "seed"):
+        for name in ("until", "weight_decay", "patience", "seed"):
             if getattr(self, name) < 0:
                 raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
         for name in ("learning_rate", "clip"):
@@ -70,6 +76,14 @@ class Settings:
             raise QueryError(f"warmup is a share of the steps, from 0 to 1, not {self.warmup}.")
         if self.size % 2:
             raise QueryError(f"size must be even, for sines and cosines of the positions, not {self.size}.")
+        if self.gradient != "unroll" and not self.until:
+            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
+        if self.until and self.activation != "tanh":
+            raise QueryError(
+                "until: with identity the energy has no lower bound, so sweeps do not settle. Add --activation tanh."
+            )
+        if self.until and self.order == "random":
+            raise QueryError("until: sweeps settle in a fixed order; leave --order random out.")
         low, high = self.span
         if not 1 <= low <= high:
             raise QueryError(f"iterations must be at least 1 and in order, not {self.iterations}.")
