@@ -164,6 +164,9 @@ def learn(
     elif settings.devices > 1:  # the processes are gone, and their clocks with them
         clock.wall, clock.cpu = time.perf_counter() - began[0], _children() - began[1]
     metrics = _merge_metrics(out)
+    for path in (out / "checkpoints").glob("best-*.ckpt"):
+        if path.name != Path(best.best_model_path).name:  # left behind by a part of the run that was killed
+            path.unlink()
     epoch = recall(learner, out)
     return Course(epoch, 1 + max(int(row["epoch"]) for row in metrics), clock.wall, clock.cpu, metrics)
 
