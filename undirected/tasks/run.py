@@ -105,8 +105,6 @@ def begin(settings: RunSettings, out: Path, resume: bool) -> None:
 
     Of several processes that torchrun has started, the first does it.
     """
-    if launched() > settings.devices:
-        raise QueryError(f"torchrun has started {launched()} processes, but this training takes {settings.devices}.")
     if launched() > 1 and int(os.environ["RANK"]) > 0:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -175,8 +173,8 @@ def _processes(devices: int) -> dict[str, Any]:
     """How the trainer gets its processes: those of torchrun, on any number of machines, or its own on this one."""
     if launched() > 1:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
-        return {"devices": here, "num_nodes": launched() // here, "strategy": "ddp"}
-    return {"devices": devices, "strategy": "auto" if devices == 1 else "ddp_spawn"}
+        return {"devices": here, "num_nodes": launched() // here, "strategy": "ddp_find_unused_parameters_true"}
+    return {"devices": devices, "strategy": "auto" if devices == 1 else "ddp_spawn_find_unused_parameters_true"}
 
 
 def recall(learner: lightning.LightningModule, out: Path) -> int:

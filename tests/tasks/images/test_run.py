@@ -22,7 +22,7 @@ from undirected.tasks.images.model import network, read
 from undirected.tasks.images.run import train
 from undirected.tasks.images.saved import settled
 from undirected.tasks.images.settings import Settings
-from undirected.tasks.run import begin, launched, parameters, read_settings
+from undirected.tasks.run import launched, parameters, read_settings
 
 # Dropout, shifts, both losses and several iterations: all that could differ after a restart.
 FULL = replace(SMALL, iterations=2, epochs=3, dropout=0.2, shift=1, checkpoint_every=7, seed=5)
@@ -152,8 +152,6 @@ def test_processes_of_torchrun_must_fit_the_training(monkeypatch, tmp_path):
         train(replace(SMALL, devices=2), tmp_path)
     with pytest.raises(QueryError, match=r"a batch of 64 does not divide among 3"):
         train(SMALL, tmp_path)
-    with pytest.raises(QueryError, match=r"3 processes, but this training takes 1"):
-        begin(SMALL, tmp_path, resume=False)
     assert not list(tmp_path.iterdir())
 
 

@@ -14,17 +14,22 @@ from undirected.tasks.parsing.sentence import Sentence
 SENTENCES = toy.part("train")
 
 
+def epoch_of(batches):
+    """The sentences of each batch of an epoch."""
+    return [batch.sentences for batch in batches]
+
+
 def test_every_sentence_comes_once_an_epoch():
     batches = Batches(SENTENCES, 300, seed=0)
     for _ in range(2):
-        epoch = list(batches)
+        epoch = epoch_of(batches)
         assert len(epoch) == len(batches)
         assert sorted(sentence.words for batch in epoch for sentence in batch) == sorted(s.words for s in SENTENCES)
 
 
 def test_epochs_and_seeds_differ():
     batches = Batches(SENTENCES, 300, seed=0)
-    first, second, other = list(batches), list(batches), list(Batches(SENTENCES, 300, seed=1))
+    first, second, other = (epoch_of(each) for each in (batches, batches, Batches(SENTENCES, 300, seed=1)))
     assert first != second
     assert first != other
     neighbours = [{frozenset(s.words for s in batch) for batch in epoch} for epoch in (first, second)]
@@ -32,7 +37,7 @@ def test_epochs_and_seeds_differ():
 
 
 def test_a_batch_has_like_sentences_and_about_so_many_words():
-    epoch = list(Batches(SENTENCES, 300, seed=0))
+    epoch = epoch_of(Batches(SENTENCES, 300, seed=0))
     assert len(epoch) == -(-sum(map(len, SENTENCES)) // 300)
     for batch in epoch:
         assert abs(sum(map(len, batch)) - sum(map(len, SENTENCES)) / len(epoch)) <= max(map(len, batch))
@@ -44,11 +49,11 @@ def test_a_batch_has_like_sentences_and_about_so_many_words():
 
 def test_a_restored_state_goes_on_with_the_same_batches():
     whole, part, rest = (Batches(SENTENCES, 500, seed=3) for _ in range(3))
-    expected = [batch for _ in range(3) for batch in whole]
-    taken = list(itertools.islice(part, 12))  # into the second epoch
-    taken += list(itertools.islice(part, 12 - len(taken)))
+    expected = [sentences for _ in range(3) for sentences in epoch_of(whole)]
+    taken = epoch_of(itertools.islice(part, 12))  # into the second epoch
+    taken += epoch_of(itertools.islice(part, 12 - len(taken)))
     rest.load_state_dict(part.state_dict())
-    taken += [batch for _ in range(3) for batch in rest][: len(expected) - 12]
+    taken += [sentences for _ in range(3) for sentences in epoch_of(rest)][: len(expected) - 12]
     assert taken == expected
 
 
@@ -56,10 +61,24 @@ def test_a_restored_state_goes_on_with_the_same_batches():
 def test_no_batch_is_empty_whatever_the_lengths(lengths, words, seed):
     sentences = [Sentence.of([str(row)] * length) for row, length in enumerate(lengths)]
     batches = Batches(sentences, words, seed)
-    epoch = list(batches)
+    epoch = epoch_of(batches)
     assert len(epoch) == len(batches)
     assert all(epoch)
     assert sorted(int(s.words[0]) for batch in epoch for s in batch) == list(range(len(lengths)))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 60), st.integers(1, 4))
+def test_processes_share_a_batch_in_proportion_to_their_words(lengths, words, processes):
+    sentences = [Sentence.of([str(row)] * length) for row, length in enumerate(lengths)]
+    parts = [Batches(sentences, words, 0, rank, processes) for rank in range(processes)]
+    for whole, *shared in zip(Batches(sentences, words, 0), *parts, strict=True):
+        counted = [part for part in shared if part.share]
+        assert sorted(s.words for part in counted for s in part.sentences) == sorted(s.words for s in whole.sentences)
+        size = sum(map(len, whole.sentences))
+        for part in shared:
+            assert part.sentences
+            if part.share:
+                assert part.share / processes == pytest.approx(sum(map(len, part.sentences)) / size)
 
 
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 100))

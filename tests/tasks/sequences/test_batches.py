@@ -1,5 +1,6 @@
 """Batches: everything once a round, of like length, in an order that the seed and the step decide."""
 
+import pytest
 import torch
 
 from undirected.tasks.sequences.batches import Batches, Pieces
@@ -54,6 +55,25 @@ def test_batches_are_no_larger_than_the_data(trained):
     questions = trained.sequences.validation
     (batch,) = Batches(questions, 10_000, seed=0, steps=1)
     assert len(batch) == len(questions)
+
+
+def test_processes_share_a_batch_in_proportion_to_what_misses():
+    questions = numbers().validation
+    parts = [Batches(questions, 50, seed=0, steps=20, rank=rank, processes=3) for rank in range(3)]
+    for whole, *shared in zip(Batches(questions, 50, seed=0, steps=20), *parts, strict=True):
+        for rank, part in enumerate(shared):
+            width = part.tokens.shape[1]
+            assert torch.equal(whole.tokens[rank::3, :width], part.tokens)
+            assert part.share * len(whole.targets()) == pytest.approx(3 * len(part.targets()))
+        assert sum(len(part.targets()) for part in shared) == len(whole.targets())
+
+
+def test_processes_share_the_pieces():
+    questions = numbers().validation
+    shared = [Pieces(questions, 333, rank, 2) for rank in range(2)]
+    assert [len(list(pieces)) for pieces in shared] == [len(pieces) for pieces in shared]
+    found = sum(len(piece.targets()) for pieces in shared for piece in pieces)
+    assert found == int((questions.missing >= 0).sum())
 
 
 def test_pieces_hold_everything_once():

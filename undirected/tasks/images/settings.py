@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from undirected.errors import QueryError
+from undirected.tasks import limits
 
 MODEL = "model.safetensors"  #: the network in a run's folder
 
@@ -66,22 +67,16 @@ class Settings:
         epochs, batch = (60, 64) if self.data == "digits" else (20, 256)
         object.__setattr__(self, "epochs", self.epochs or epochs)
         object.__setattr__(self, "batch", self.batch or batch)
-        for name in ("iterations", "epochs", "batch", "validation", "checkpoint_every", "devices"):
-            if getattr(self, name) < 1:
-                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("until", "gamma", "weight_decay", "shift", "patience", "seed"):
-            if getattr(self, name) < 0:
-                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
-        if not 0 <= self.warmup <= 1:
-            raise QueryError(f"warmup is a share of the epochs, from 0 to 1, not {self.warmup}.")
-        if not 0 <= self.dropout < 1:
-            raise QueryError(f"dropout is a share from 0 up to (not including) 1, not {self.dropout}.")
-        if not self.learning_rate > 0:
-            raise QueryError(f"learning_rate must be positive, not {self.learning_rate}.")
+        limits.check(
+            self,
+            counts=("iterations", "epochs", "batch", "validation", "checkpoint_every", "devices"),
+            unsigned=("until", "gamma", "weight_decay", "shift", "patience", "seed"),
+            positive=("learning_rate",),
+            shares=("warmup",),
+        )
+        limits.dropout(self.dropout)
         if self.batch % self.devices:
             raise QueryError(f"a batch of {self.batch} does not divide among {self.devices} devices.")
-        if self.gradient != "unroll" and not self.until:
-            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
         if not self.tied and self.until:
             raise QueryError("untied weights have no equilibrium: until must be 0.")
         if not self.tied and self.gamma:

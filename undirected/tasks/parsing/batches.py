@@ -17,31 +17,47 @@ from undirected.tasks.seeds import generator
 SPREAD = 0.2  # lengths count as up to so much greater at random, so that neighbours change from epoch to epoch
 
 
+class Batch:
+    """Sentences that are seen together. A plain object, for in lists and dataclasses Lightning looks for tensors.
+
+    Args:
+        sentences: some.
+        share: how many times as many words they have as the mean part of a process; 0 if they do not count.
+    """
+
+    def __init__(self, sentences: Sequence[Sentence], share: float = 1.0) -> None:
+        self.sentences, self.share = sentences, share
+
+
 class Batches:
     """Batches for training, without end: one pass over them is an epoch, and the next goes on with other ones.
 
     Every sentence comes once an epoch, in one of `ceil(all words / words)` batches that have about equally many words.
-    The state is the number of the next step.
+    Every process gets its part of each batch; where there are fewer sentences than processes, some get one that does
+    not count. The state is the number of the next step.
 
     >>> from undirected.tasks.parsing import toy
     >>> batches = Batches(toy.part("dev"), words=300, seed=0)
-    >>> [sum(map(len, batch)) for batch in batches]
+    >>> [sum(map(len, batch.sentences)) for batch in batches]
     [283, 283, 288, 291]
     >>> batches.step
     4
     """
 
-    def __init__(self, sentences: Sequence[Sentence], words: int, seed: int) -> None:
+    def __init__(
+        self, sentences: Sequence[Sentence], words: int, seed: int, rank: int = 0, processes: int = 1
+    ) -> None:
         if not sentences or words < 1:
             raise QueryError(f"batches: {len(sentences)} sentences, {words} words a batch; both must be at least 1.")
         self.sentences, self.words, self.seed = sentences, words, seed
+        self.rank, self.processes = rank, processes
         self._lengths = torch.tensor([len(sentence) for sentence in sentences])
         self.step = 0
 
     def __len__(self) -> int:
         return min(-(-int(self._lengths.sum()) // self.words), len(self.sentences))
 
-    def __iter__(self) -> Iterator[list[Sentence]]:
+    def __iter__(self) -> Iterator[Batch]:
         epoch, first = divmod(self.step, len(self))
         random = generator(self.seed, epoch)
         factors = 1 + SPREAD * torch.rand(len(self.sentences), generator=random)
@@ -49,7 +65,14 @@ class Batches:
         cuts = _cuts(self._lengths[order], len(self))
         for number in torch.randperm(len(self), generator=random).tolist()[first:]:
             self.step += 1
-            yield [self.sentences[row] for row in order[cuts[number] : cuts[number + 1]].tolist()]
+            yield self._part([self.sentences[row] for row in order[cuts[number] : cuts[number + 1]].tolist()])
+
+    def _part(self, batch: list[Sentence]) -> Batch:
+        """What this process gets of a batch."""
+        mine = batch[self.rank :: self.processes]
+        if not mine:
+            return Batch(batch[:1], share=0.0)
+        return Batch(mine, self.processes * sum(map(len, mine)) / sum(map(len, batch)))
 
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step}

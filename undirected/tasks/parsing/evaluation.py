@@ -45,9 +45,9 @@ def evaluate(model: str, data: str | None = None, iterations: int | None = None)
     clock = _EncoderClock(parser)
     began = time.perf_counter()
     for batch in Pieces(treebank.test):
-        reading: Reading = parser.read([sentence.words for sentence in batch])
+        reading: Reading = parser.read([sentence.words for sentence in batch.sentences])
         with torch.no_grad():
-            accuracy.update(reading.heads, reading.labels(reading.heads), batch)
+            accuracy.update(reading.heads, reading.labels(reading.heads), batch.sentences)
     seconds = time.perf_counter() - began
     found = {name: float(value) for name, value in accuracy.compute().items()}
     return Evaluation(treebank.name, len(treebank.test), parser.way.iterations, found, seconds, clock.seconds)

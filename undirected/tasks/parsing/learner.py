@@ -11,7 +11,7 @@ from torch import Tensor
 
 from undirected.errors import QueryError
 from undirected.structure.heads import crosses
-from undirected.tasks.parsing.batches import Batches, pieces
+from undirected.tasks.parsing.batches import Batch, Batches, pieces
 from undirected.tasks.parsing.encoders import named
 from undirected.tasks.parsing.metrics import TreeAccuracy
 from undirected.tasks.parsing.network import Network, Reading, Way
@@ -69,38 +69,36 @@ class Learner(lightning.LightningModule):
         reading: Reading = self.network([sentence.words for sentence in sentences], way)
         return reading
 
-    def training_step(self, batch: list[Sentence], index: int) -> Tensor:
-        heads = padded([sentence.heads for sentence in batch]).to(self.device)
-        labels = padded([[self.numbers[label] for label in s.labels] for s in batch]).to(self.device)
-        trees, names = self(batch).loss(heads, labels)
-        words = sum(map(len, batch))
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        sentences = batch.sentences
+        heads = padded([sentence.heads for sentence in sentences]).to(self.device)
+        labels = padded([[self.numbers[label] for label in s.labels] for s in sentences]).to(self.device)
+        trees, names = self(sentences).loss(heads, labels)
+        words = sum(map(len, sentences))
         self.log("tree_loss", trees, prog_bar=True, batch_size=words)
         self.log("label_loss", names, prog_bar=True, batch_size=words)
-        return trees + names
+        return (trees + names) * batch.share  # the mean over processes is that over all words
 
-    def on_train_batch_start(self, batch: list[Sentence], index: int) -> None:
+    def on_train_batch_start(self, batch: Batch, index: int) -> None:
         # A step's dropout depends on its number alone, so that a resumed run draws the same.
-        source = generator(self.settings.seed, 2, self.global_step)
+        source = generator(self.settings.seed, 2, self.global_step, self.global_rank)
         torch.manual_seed(int(torch.randint(2**62, (), generator=source)))
 
-    def transfer_batch_to_device(self, batch: list[Sentence], device: torch.device, dataloader_idx: int) -> Any:
-        return batch  # sentences stay; their tensors are made where they are needed
-
-    def validation_step(self, batch: list[Sentence], index: int) -> None:
+    def validation_step(self, batch: Batch, index: int) -> None:
         self._compare(batch)
 
     def on_validation_epoch_end(self) -> None:
         self._report("val")
 
-    def test_step(self, batch: list[Sentence], index: int) -> None:
+    def test_step(self, batch: Batch, index: int) -> None:
         self._compare(batch)
 
     def on_test_epoch_end(self) -> None:
         self._report("test")
 
-    def _compare(self, batch: list[Sentence]) -> None:
-        reading = self(batch)
-        self.accuracy.update(reading.heads, reading.labels(reading.heads), batch)
+    def _compare(self, batch: Batch) -> None:
+        reading = self(batch.sentences)
+        self.accuracy.update(reading.heads, reading.labels(reading.heads), batch.sentences)
 
     def _report(self, part: str) -> None:
         for name, value in self.accuracy.compute().items():
@@ -108,10 +106,11 @@ class Learner(lightning.LightningModule):
         self.accuracy.reset()
 
     def train_dataloader(self) -> Batches:
-        return Batches(self.sentences, self.settings.words, self.settings.seed)
+        s = self.settings
+        return Batches(self.sentences, s.words, s.seed, self.global_rank, self.trainer.world_size)
 
     def val_dataloader(self) -> Pieces:
-        return Pieces(self.treebank.dev)
+        return Pieces(self.treebank.dev[self.global_rank :: self.trainer.world_size])
 
     def configure_optimizers(self) -> Any:
         s = self.settings
@@ -121,8 +120,8 @@ class Learner(lightning.LightningModule):
             {"params": [p for p in self.parameters() if id(p) in trained], "lr": s.encoder_learning_rate},
         ]
         groups = [group for group in groups if group["params"]]
-        optimizer = torch.optim.AdamW(groups, weight_decay=s.weight_decay)
-        steps = s.epochs * len(self.train_dataloader())
+        optimizer = torch.optim.AdamW(groups, weight_decay=s.weight_decay, fused=True)
+        steps = s.epochs * len(Batches(self.sentences, s.words, s.seed))
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer,
             max_lr=[float(group["lr"]) for group in groups],  # type: ignore[arg-type]
@@ -147,9 +146,9 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __iter__(self) -> Iterator[list[Sentence]]:
+    def __iter__(self) -> Iterator[Batch]:
         for rows in self.rows:
-            yield [self.sentences[row] for row in rows]
+            yield Batch([self.sentences[row] for row in rows])
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "rows longest"]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from undirected.errors import Diverged
+from undirected.errors import Diverged, QueryError
 from undirected.tasks.parsing.learner import Learner, Pieces
 from undirected.tasks.parsing.metrics import NAMES
 from undirected.tasks.parsing.parser import Parser
 from undirected.tasks.parsing.settings import MODEL, Settings
 from undirected.tasks.parsing.treebank import Treebank, load
-from undirected.tasks.run import RESULT, begin, learn, parameters, read_result, recall, test, write_result
+from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, recall, test, write_result
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,10 @@ class Trained:
 
 def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
     """Train, choose the best epoch by UAS on the development part, test once, and write the run's folder."""
+    settings = replace(settings, devices=launched(settings.devices))
     treebank = load(settings.data)
+    if len(treebank.dev) < settings.devices:
+        raise QueryError(f"{treebank.name}: {len(treebank.dev)} dev sentences for {settings.devices} processes.")
     learner = Learner(settings, treebank)
     begin(settings, out, resume)  # only now: a treebank or an encoder that is refused leaves no folder behind
     if (out / RESULT).is_file():  # it is done already

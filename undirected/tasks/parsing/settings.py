@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from undirected.errors import QueryError
+from undirected.tasks import limits
 
 MODEL = "parser.safetensors"  #: the parser in a run's folder
 
@@ -39,6 +40,7 @@ class Settings:
         checkpoint_every: steps between checkpoints.
         seed: of the first weights, the order of the sentences and the dropout.
         device: cpu, gpu or auto.
+        devices: processes that share each batch.
         precision: as Lightning names it, such as 32 or bf16-mixed.
     """
 
@@ -66,33 +68,23 @@ class Settings:
     checkpoint_every: int = 200
     seed: int = 0
     device: Literal["auto", "cpu", "gpu"] = "cpu"
+    devices: int = 1
     precision: str = "32"
-
-    @property
-    def devices(self) -> int:
-        return 1
 
     def __post_init__(self) -> None:
         epochs, words = (20, 250) if self.encoder == "lstm" else (10, 400)
         object.__setattr__(self, "epochs", self.epochs or epochs)
         object.__setattr__(self, "words", self.words or words)
-        for name in ("iterations", "hidden", "size", "layers", "epochs", "words", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("until", "weight_decay", "encoder_learning_rate", "patience", "seed"):
-            if getattr(self, name) < 0:
-                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
-        if not 0 <= self.dropout < 1:
-            raise QueryError(f"dropout is a share from 0 up to (not including) 1, not {self.dropout}.")
-        if not 0 <= self.single <= 1:
-            raise QueryError(f"single is a share of the epochs, from 0 to 1, not {self.single}.")
+        limits.check(
+            self,
+            counts=("iterations", "hidden", "size", "layers", "epochs", "words", "checkpoint_every", "devices"),
+            unsigned=("until", "weight_decay", "encoder_learning_rate", "patience", "seed"),
+            positive=("learning_rate", "clip"),
+            shares=("single",),
+        )
+        limits.dropout(self.dropout)
         if not 0 < self.warmup < 1:
             raise QueryError(f"warmup is a share of the steps, between 0 and 1, not {self.warmup}.")
-        if self.gradient != "unroll" and not self.until:
-            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
         if self.mix and self.encoder == "lstm":
             raise QueryError("mix is for encoders that were trained before; lstm gives its last layer.")
 

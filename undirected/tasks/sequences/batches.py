@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -18,11 +19,15 @@ class Batches:
     """Batches for training, without end. Going through them yields `steps` of them; the next time goes on.
 
     In a round, every question comes once, but for a rest. The few with a missing token that has no known neighbour
-    come five times: most of what a network gets wrong is there. The state is the number of the next step.
+    come five times: most of what a network gets wrong is there. Every process gets its part of each batch. The state is
+    the number of the next step.
     """
 
-    def __init__(self, questions: Questions, batch: int, seed: int, steps: int) -> None:
+    def __init__(
+        self, questions: Questions, batch: int, seed: int, steps: int, rank: int = 0, processes: int = 1
+    ) -> None:
         self.questions, self.batch, self.seed, self.steps = questions, min(batch, len(questions)), seed, steps
+        self.rank, self.processes = rank, processes
         hard = questions.lonely().nonzero().squeeze(1)
         self._index = torch.cat([torch.arange(len(questions)), hard.repeat(REPEATS)])
         self.step = 0
@@ -38,7 +43,13 @@ class Batches:
             if number != self._round:
                 self._round, self._rows = number, self._drawn(number)
             self.step += 1
-            yield self.questions.batch(self._rows[place])
+            yield self._part(self._rows[place])
+
+    def _part(self, rows: Tensor) -> Batch:
+        """What this process gets of a batch."""
+        mine = rows[self.rank :: self.processes]
+        missing = [(self.questions.missing[some] >= 0).sum().item() for some in (mine, rows)]
+        return replace(self.questions.batch(mine), share=self.processes * missing[0] / missing[1])
 
     def _drawn(self, number: int) -> Tensor:
         """The questions of a round, in an order of its own: (batches, batch)."""
@@ -57,14 +68,15 @@ class Batches:
 
 
 class Pieces:
-    """All questions once, by their length, in large pieces."""
+    """All questions once, by their length, in large pieces; every process gets its part."""
 
-    def __init__(self, questions: Questions, size: int = 1000) -> None:
-        self.questions, self.size = questions, size
+    def __init__(self, questions: Questions, size: int = 1000, rank: int = 0, processes: int = 1) -> None:
+        self.questions, self.size, self.rank, self.processes = questions, size, rank, processes
 
     def __len__(self) -> int:
-        return -(-len(self.questions) // self.size)
+        return -(-len(range(self.rank, len(self.questions), self.processes)) // self.size)
 
     def __iter__(self) -> Iterator[Batch]:
-        for rows in self.questions.sizes().argsort(stable=True).split(self.size):
+        mine = self.questions.sizes().argsort(stable=True)[self.rank :: self.processes]
+        for rows in mine.split(self.size):
             yield self.questions.batch(rows)

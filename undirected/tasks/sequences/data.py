@@ -25,20 +25,21 @@ FEWEST_LINES = 10
 SPLIT = 2022  #: the seed that decides what is for testing, whatever the run's own seed
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Lightning copies batches and puts other tensors into the copies
 class Batch:
     """Sequences side by side: (batch, n)."""
 
     tokens: Tensor  # whole numbers, also where they are missing; zero beyond a sequence's end
     known: Tensor  # False where a token is missing; True beyond the end
     lengths: Tensor | None  # of each sequence; None if all have n tokens
+    share: float = 1.0  # of a process's part: how many times as many tokens miss in it as in the mean part
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def to(self, device: torch.device | str) -> Batch:
         lengths = None if self.lengths is None else self.lengths.to(device)
-        return Batch(self.tokens.to(device), self.known.to(device), lengths)
+        return Batch(self.tokens.to(device), self.known.to(device), lengths, self.share)
 
     def targets(self) -> Tensor:
         """The missing tokens, one after the other."""

@@ -72,7 +72,7 @@ class Learner(lightning.LightningModule):
         self.train_accuracy(logits, targets)
         self.log("loss", loss, prog_bar=True, batch_size=len(batch))
         self.log("accuracy", self.train_accuracy, prog_bar=True, batch_size=len(batch))
-        return loss
+        return loss * batch.share  # the mean over processes is that over all missing tokens
 
     def on_train_batch_start(self, batch: Batch, index: int) -> None:
         # What a step draws depends on its number alone, so that a resumed run draws the same.
@@ -88,7 +88,7 @@ class Learner(lightning.LightningModule):
     def validation_step(self, batch: Batch, index: int) -> None:
         logits, targets = self(batch), batch.targets()
         self.val_accuracy(logits, targets)
-        self.log("val_loss", F.cross_entropy(logits, targets), batch_size=len(targets))
+        self.log("val_loss", F.cross_entropy(logits, targets), sync_dist=True, batch_size=len(targets))
         self.log("val_accuracy", self.val_accuracy, prog_bar=True, batch_size=len(targets))
 
     def test_step(self, batch: Batch, index: int) -> None:
@@ -97,10 +97,10 @@ class Learner(lightning.LightningModule):
 
     def train_dataloader(self) -> Batches:
         s = self.settings
-        return Batches(self.sequences.train, s.batch, s.seed, s.steps)
+        return Batches(self.sequences.train, s.batch, s.seed, s.steps, self.global_rank, self.trainer.world_size)
 
     def val_dataloader(self) -> Pieces:
-        return Pieces(self.sequences.validation)
+        return Pieces(self.sequences.validation, rank=self.global_rank, processes=self.trainer.world_size)
 
     def configure_optimizers(self) -> Any:
         s = self.settings

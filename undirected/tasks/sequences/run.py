@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from undirected.files import save
 from undirected.network import UNN
-from undirected.tasks.run import RESULT, begin, learn, parameters, read_result, recall, test, write_result
+from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, recall, test, write_result
 from undirected.tasks.sequences.batches import Pieces
 from undirected.tasks.sequences.data import Sequences, load
 from undirected.tasks.sequences.learner import MOST_SWEEPS, Learner
@@ -28,6 +28,7 @@ class Trained:
 
 def train(settings: Settings, out: Path, resume: bool = False, progress: bool = True) -> Trained:
     """Train, choose the best epoch on the validation sequences, test once, and write the run's folder."""
+    settings = replace(settings, devices=launched(settings.devices))
     sequences = load(settings.data, settings.validation)
     begin(settings, out, resume)
     learner = Learner(settings, sequences)

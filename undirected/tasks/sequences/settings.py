@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from undirected.errors import QueryError
+from undirected.tasks import limits
 
 MODEL = "model.safetensors"  #: the network in a run's folder
 
@@ -36,6 +37,7 @@ class Settings:
         checkpoint_every: steps between checkpoints.
         seed: of the first weights, the order of the sequences, and all that a step draws.
         device: cpu, gpu or auto.
+        devices: processes that share each batch.
         precision: as Lightning names it, such as 32, 64 or bf16-mixed.
     """
 
@@ -59,25 +61,22 @@ class Settings:
     checkpoint_every: int = 50
     seed: int = 0
     device: Literal["auto", "cpu", "gpu"] = "cpu"
+    devices: int = 1
     precision: str = "32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "iterations", str(self.iterations))
-        for name in ("size", "epochs", "steps", "batch", "validation", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise QueryError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        for name in ("until", "weight_decay", "patience", "seed"):
-            if getattr(self, name) < 0:
-                raise QueryError(f"{name} must not be negative, but is {getattr(self, name)}.")
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise QueryError(f"{name} must be positive, not {getattr(self, name)}.")
-        if not 0 <= self.warmup <= 1:
-            raise QueryError(f"warmup is a share of the steps, from 0 to 1, not {self.warmup}.")
+        limits.check(
+            self,
+            counts=("size", "epochs", "steps", "batch", "validation", "checkpoint_every", "devices"),
+            unsigned=("until", "weight_decay", "patience", "seed"),
+            positive=("learning_rate", "clip"),
+            shares=("warmup",),
+        )
+        if self.batch < self.devices:
+            raise QueryError(f"a batch of {self.batch} does not give each of {self.devices} devices a sequence.")
         if self.size % 2:
             raise QueryError(f"size must be even, for sines and cosines of the positions, not {self.size}.")
-        if self.gradient != "unroll" and not self.until:
-            raise QueryError(f"gradient {self.gradient} belongs to an equilibrium: give until, such as 1e-3.")
         if self.until and self.activation != "tanh":
             raise QueryError(
                 "until: with identity the energy has no lower bound, so sweeps do not settle. Add --activation tanh."
@@ -95,11 +94,6 @@ class Settings:
         if not match:
             raise QueryError(f"iterations is a whole number or a range such as 1-5, not {self.iterations!r}.")
         return int(match[1]), int(match[2] or match[1])
-
-    @property
-    def devices(self) -> int:
-        """One process trains."""
-        return 1
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
