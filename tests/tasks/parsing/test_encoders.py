@@ -5,10 +5,12 @@ import json
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoModel, AutoTokenizer
 
 from undirected.errors import FileError
 from undirected.tasks.parsing.encoders import Lstm, Pretrained, Vocabulary, described, named
+from undirected.tasks.parsing.encoders.lstm import Both
 from undirected.tasks.parsing.encoders.vocabulary import UNKNOWN
 
 from .tiny_bert import save_tiny_bert
@@ -37,6 +39,20 @@ def test_each_sentence_is_read_by_itself(encoder):  # from the sentence alone
 def test_the_root_and_every_word_know_the_whole_sentence(encoder):  # from the task: context is needed
     changed = encoder([[*SENTENCES[0][:-1], "cat"]])[0] - encoder(SENTENCES[:1])[0]
     assert (changed.abs().amax(1) > 0).all()
+
+
+def test_two_plain_layers_are_one_in_both_directions():  # from torch's own, on packed sentences
+    layer, lengths = Both(5, 3), torch.tensor([4, 1, 6])
+    torch_own = torch.nn.LSTM(5, 3, batch_first=True, bidirectional=True)
+    weights = {**layer.forwards.state_dict()}
+    weights |= {f"{name}_reverse": weight for name, weight in layer.backwards.state_dict().items()}
+    torch_own.load_state_dict(weights)
+    x = torch.randn(3, 6, 5)
+    mirror = torch.tensor([[3, 2, 1, 0, 4, 5], [0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]])
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(torch_own(packed)[0], batch_first=True)
+    exists = (torch.arange(6) < lengths[:, None])[..., None]
+    torch.testing.assert_close(layer(x, mirror) * exists, expected)
 
 
 def test_a_description_builds_the_same_encoder(encoder):  # from the encoder itself

@@ -44,9 +44,7 @@ class Batches:
     4
     """
 
-    def __init__(
-        self, sentences: Sequence[Sentence], words: int, seed: int, rank: int = 0, processes: int = 1
-    ) -> None:
+    def __init__(self, sentences: Sequence[Sentence], words: int, seed: int, rank: int = 0, processes: int = 1) -> None:
         if not sentences or words < 1:
             raise QueryError(f"batches: {len(sentences)} sentences, {words} words a batch; both must be at least 1.")
         self.sentences, self.words, self.seed = sentences, words, seed
