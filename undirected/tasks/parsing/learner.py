@@ -64,7 +64,7 @@ class Learner(lightning.LightningModule):
 
     def forward(self, sentences: Sequence[Sentence]) -> Reading:
         s = self.settings
-        begins = self.training and not s.until and self.current_epoch < s.single * s.epochs
+        begins = self.training and self.current_epoch < s.single * s.epochs
         way = ways(1, 0.0, "unroll") if begins else self.way
         reading: Reading = self.network([sentence.words for sentence in sentences], way)
         return reading

@@ -20,7 +20,7 @@ class Settings:
         encoder: lstm (learned from the treebank), minilm (English), or any Hugging Face encoder by name or folder.
         iterations: sweeps over heads, modifiers and tree (k).
         single: the first share of the epochs, with one iteration: the trees of a beginner would only mislead it.
-        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        until: if not 0, sweep after these epochs until nothing changes by more than this, instead of k times.
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
         projective: arcs may not cross; sentences whose arcs do are left out of the training.
         hidden: the size of a word's features as a head, and as a modifier.

@@ -44,12 +44,14 @@ class Learner(lightning.LightningModule):
         self.test_accuracy = MulticlassAccuracy(count, average="micro")
 
     @property
+    def warming(self) -> bool:
+        return self.training and self.global_step < self.settings.warmup * self.total_steps
+
+    @property
     def iterations(self) -> int | tuple[int, int]:
         """By turns from one to k at first: one sweep is learned soon, and further ones keep the weights small."""
         low, high = self.settings.span
-        if self.training and low == high and self.global_step < self.settings.warmup * self.total_steps:
-            return 1 + self.global_step % high
-        return low, high
+        return 1 + self.global_step % high if self.warming and low == high else (low, high)
 
     @property
     def total_steps(self) -> int:
@@ -58,7 +60,7 @@ class Learner(lightning.LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """The scores of all tokens for each missing one."""
         s = self.settings
-        if s.until:
+        if s.until and not self.warming:
             # A solve that has not settled after so many sweeps is learned from as it is.
             until = Tolerance(residual=s.until, max_iterations=MOST_SWEEPS, otherwise="ignore")
             solution = solve(self.net, batch, None, until=until, gradient=GRADIENTS[s.gradient]())

@@ -20,7 +20,7 @@ class Settings:
         data: numbers (runs of the numbers 1 to 64), or a text file with a sequence of tokens in each line.
         iterations: sweeps over the network (k); a range such as 1-5 is drawn from in every step, its middle tested.
         order: forward and backward over the network, or q, k, v, s and h in an order drawn anew in every sweep.
-        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        until: if not 0, sweep after the warm-up until nothing changes by more than this, instead of k times.
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
         activation: of q, k, v and h. identity as in the paper; tanh is bounded, so that sweeps settle.
         size: of each embedding, query, key and value (d).
