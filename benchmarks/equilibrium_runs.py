@@ -1,6 +1,6 @@
 """The paper's models trained at equilibrium, beside five unrolled sweeps: a table of docs/results/equilibrium.md.
 
-python benchmarks/equilibrium_runs.py parser     # make both runs of a task, from where they were stopped; write the page
+python benchmarks/equilibrium_runs.py parser     # make both runs of a task, or go on with them; write the page
 python benchmarks/equilibrium_runs.py            # write the page from the runs that are there
 
 Tasks are images (MNIST), parser (Telugu) and sequences (numbers). Every run is a folder in out/equilibrium.

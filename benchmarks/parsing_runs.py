@@ -18,8 +18,9 @@ from typing import Any
 
 from undirected.tasks.parsing.run import train
 from undirected.tasks.parsing.settings import Settings
-from undirected.tasks.parsing.tables import COLUMNS, PAPER, spread
+from undirected.tasks.parsing.tables import COLUMNS, PAPER
 from undirected.tasks.run import RESULT, read_result
+from undirected.tasks.table import spread
 
 RUNS = Path("out/parsing")
 PAGE, FILE = Path("docs/results/parsing.md"), Path("docs/results/parsing-runs.csv")

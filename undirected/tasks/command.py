@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from undirected.tasks.table import Table
+
 
 @dataclass(frozen=True)
 class Report:
@@ -57,6 +59,32 @@ GROUPS = {
     "eval": "Measure a trained network on its test data.",
     "reproduce": "Measure a table of the paper again, with its figures beside ours where they are known.",
 }
+
+
+def train_arguments(parser: Any, settings: type, out: str) -> None:
+    """The flags of a command that trains: all settings, and how the run goes on."""
+    parser.add_class_arguments(settings, as_group=False)
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    plain_arguments(parser, out)
+
+
+def table_arguments(parser: Any, out: str) -> None:
+    """The flags of a command that runs what a table needs."""
+    parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
+    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
+    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
+    common_arguments(parser, out)
+
+
+def tabulated(reproduce: Callable[..., Table], *words: str) -> Callable[[dict[str, Any]], Report]:
+    """The `run` of a command that makes a table."""
+
+    def run(chosen: dict[str, Any]) -> Report:
+        table = reproduce(*words, **chosen)
+        return Report(table.markdown(), {"table": table.name, "note": table.note, "rows": table.rows})
+
+    return run
 
 
 def common_arguments(parser: Any, out: str | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,3 +37,12 @@ class Table:
             writer = csv.DictWriter(file, list(self.rows[0]))
             writer.writeheader()
             writer.writerows(self.rows)
+
+
+def spread(values: Sequence[float]) -> str:
+    """`86.12 ± 0.34`.
+
+    >>> spread([1.0, 2.0]), spread([1.0])
+    ('1.50 ± 0.71', '1.00')
+    """
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")

@@ -101,7 +101,9 @@ def test_projective_training_leaves_out_sentences_that_cross():
 
 @pytest.mark.parametrize("gradient", ["implicit", "one-step"])
 def test_training_at_equilibrium(gradient, folder, tmp_path):
-    chosen = replace(SMALL, data=str(folder), until=1e-3, gradient=gradient, activation="tanh", epochs=1, single=0.0, words=30)
+    chosen = replace(
+        SMALL, data=str(folder), until=1e-3, gradient=gradient, activation="tanh", epochs=1, single=0.0, words=30
+    )
     result = train(chosen, tmp_path / gradient, progress=False)
     assert result.parser.way.until == 1e-3
     assert 0 <= result.result["test_uas"] <= 1

@@ -100,7 +100,15 @@ def test_the_course_is_written_down(trained):
 
 
 def test_with_tanh_it_learns_at_equilibrium(file, tmp_path):
-    more = {"activation": "tanh", "until": 1e-2, "gradient": "implicit", "size": 16, "epochs": 1, "warmup": 0.0, "steps": 3}
+    more = {
+        "activation": "tanh",
+        "until": 1e-2,
+        "gradient": "implicit",
+        "size": 16,
+        "epochs": 1,
+        "warmup": 0.0,
+        "steps": 3,
+    }
     net = train(small(file, **more), tmp_path / "run", progress=False).net
     assert net.bounded().verdict == "always"  # nothing observed: even then
     assert net.notes["iterations"] > 1

@@ -7,8 +7,9 @@ from typing import Any
 
 from undirected.errors import QueryError
 from undirected.packaged import is_model
-from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
+from undirected.tasks.command import Command, Report, common_arguments, table_arguments, tabulated, train_arguments
 from undirected.tasks.images.settings import Settings
+from undirected.tasks.table import Table
 
 TABLES = {
     "images-accuracy": "Accuracy of one network that reads and draws, by the number of iterations.",
@@ -24,10 +25,7 @@ MODEL_HELP = "a network in the package (mnist, digits), a .safetensors file, or 
 
 
 def _train_arguments(parser: Any) -> None:
-    parser.add_class_arguments(Settings, as_group=False)
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    plain_arguments(parser, "out/images/run")
+    train_arguments(parser, Settings, "out/images/run")
 
 
 def _train(chosen: dict[str, Any]) -> Report:
@@ -114,20 +112,13 @@ def _generate(chosen: dict[str, Any]) -> Report:
 
 def _table_arguments(parser: Any) -> None:
     parser.add_argument("--data", type=str, default="mnist", help="digits, mnist, fashion-mnist, or a folder")
-    parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
-    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
-    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
-    common_arguments(parser, "out/images")
+    table_arguments(parser, "out/images")
 
 
-def _table(name: str) -> Any:
-    def run(chosen: dict[str, Any]) -> Report:
-        from undirected.tasks.images.tables import reproduce
+def _table(name: str, **chosen: Any) -> Table:
+    from undirected.tasks.images.tables import reproduce
 
-        table = reproduce(name, **chosen)
-        return Report(table.markdown(), {"table": name, "note": table.note, "rows": table.rows})
-
-    return run
+    return reproduce(name, **chosen)
 
 
 COMMANDS = [
@@ -146,7 +137,13 @@ COMMANDS = [
         _eval,
     ),
     *(
-        Command(("reproduce", name), summary, f"undirected reproduce {name} --quick", _table_arguments, _table(name))
+        Command(
+            ("reproduce", name),
+            summary,
+            f"undirected reproduce {name} --quick",
+            _table_arguments,
+            tabulated(_table, name),
+        )
         for name, summary in TABLES.items()
     ),
     Command(

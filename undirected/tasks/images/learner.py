@@ -106,10 +106,10 @@ class Learner(lightning.LightningModule):
 
     def train_dataloader(self) -> Batches:
         s = self.settings
-        return Batches(self.images.train, s.batch, s.seed, s.shift, self.global_rank, self.trainer.world_size)
+        return Batches(self.images.train, s.batch, s.seed, s.shift, self.global_rank, s.devices)
 
     def val_dataloader(self) -> Pieces:
-        return Pieces(self.images.validation, rank=self.global_rank, processes=self.trainer.world_size)
+        return Pieces(self.images.validation, rank=self.global_rank, processes=self.settings.devices)
 
     def configure_optimizers(self) -> Any:
         s = self.settings

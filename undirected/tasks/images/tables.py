@@ -10,7 +10,7 @@ from typing import Any
 from undirected.tasks.images.run import train
 from undirected.tasks.images.settings import Settings
 from undirected.tasks.run import read_result
-from undirected.tasks.table import Table
+from undirected.tasks.table import Table, spread
 
 #: Seeds and epochs of the full tables, and of their quick versions.
 FULL, QUICK = (3, 20), (1, 2)
@@ -94,10 +94,9 @@ def note(data: str, seeds: int, epochs: int, quick: bool) -> str:
 def _measured(label: str, runs: list[Settings], folder: Path) -> dict[str, Any]:
     results = [read_result(folder / run_name(settings)) for settings in runs]
     accuracies = [100 * result["test_accuracy"] for result in results]
-    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
     return {
         "network": label,
-        "test accuracy": f"{statistics.mean(accuracies):.2f}{spread}",
+        "test accuracy": spread(accuracies),
         "validation accuracy": f"{100 * statistics.mean(result['val_accuracy'] for result in results):.2f}",
         "parameters": results[0]["parameters"],
         "seeds": len(runs),

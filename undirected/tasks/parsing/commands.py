@@ -6,15 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
+from undirected.tasks.command import Command, Report, plain_arguments, table_arguments, tabulated, train_arguments
 from undirected.tasks.parsing.settings import MODEL, Settings
+from undirected.tasks.table import Table
 
 
 def _train_arguments(parser: Any) -> None:
-    parser.add_class_arguments(Settings, as_group=False)
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    plain_arguments(parser, "out/parsing/run")
+    train_arguments(parser, Settings, "out/parsing/run")
 
 
 def _train(chosen: dict[str, Any]) -> Report:
@@ -69,17 +67,13 @@ def _table_arguments(parser: Any) -> None:
     parser.add_argument("--encoder", type=str, default="lstm", help="lstm, minilm, or a Hugging Face name or folder")
     parser.add_argument("--grid", action="store_true", help="choose the learning rate of each row on the dev part")
     parser.add_argument("--most", type=int, default=5, help="the largest number of iterations")
-    parser.add_argument("--quick", action="store_true", help="two epochs")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
-    parser.add_argument("--epochs", type=int, default=0, help="epochs of every run; 0: the usual number")
-    common_arguments(parser, "out/parsing")
+    table_arguments(parser, "out/parsing")
 
 
-def _table(chosen: dict[str, Any]) -> Report:
+def _table(**chosen: Any) -> Table:
     from undirected.tasks.parsing.tables import reproduce
 
-    table = reproduce(**chosen)
-    return Report(table.markdown(), {"table": table.name, "note": table.note, "rows": table.rows})
+    return reproduce(**chosen)
 
 
 def _parse_arguments(parser: Any) -> None:
@@ -126,6 +120,6 @@ COMMANDS = [
         "UAS, modifier lists and whole trees with one to five iterations, as in the paper.",
         "undirected reproduce parsing --data te --encoder bert-base-multilingual-cased",
         _table_arguments,
-        _table,
+        tabulated(_table),
     ),
 ]

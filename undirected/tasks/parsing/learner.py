@@ -107,10 +107,10 @@ class Learner(lightning.LightningModule):
 
     def train_dataloader(self) -> Batches:
         s = self.settings
-        return Batches(self.sentences, s.words, s.seed, self.global_rank, self.trainer.world_size)
+        return Batches(self.sentences, s.words, s.seed, self.global_rank, s.devices)
 
     def val_dataloader(self) -> Pieces:
-        return Pieces(self.treebank.dev[self.global_rank :: self.trainer.world_size])
+        return Pieces(self.treebank.dev[self.global_rank :: self.settings.devices])
 
     def configure_optimizers(self) -> Any:
         s = self.settings

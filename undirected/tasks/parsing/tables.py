@@ -12,7 +12,7 @@ from undirected.tasks.parsing.run import train
 from undirected.tasks.parsing.settings import Settings
 from undirected.tasks.parsing.treebank import load
 from undirected.tasks.run import read_result
-from undirected.tasks.table import Table
+from undirected.tasks.table import Table, spread
 
 #: UAS of the paper with multilingual BERT, by treebank. No other figures are known here.
 PAPER = {
@@ -40,8 +40,8 @@ def reproduce(
     grid: bool = False,
     most: int = 5,
     quick: bool = False,
-    seeds: int = 1,
-    epochs: int = 0,
+    seeds: int | None = None,
+    epochs: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     precision: str = "32",
@@ -52,13 +52,13 @@ def reproduce(
     rows: list[dict[str, Any]] = []
     for treebank in treebanks(data):
         for k in range(1, most + 1):
-            base = settings(treebank, encoder, epochs=2 if quick else epochs)
+            base = settings(treebank, encoder, epochs or (2 if quick else 0))
             base = replace(base, iterations=k, device=device, precision=precision)  # type: ignore[arg-type]
             tried = [_with_rate(base, rate) for rate in _grid(encoder)] if grid else [base]
-            results = [_runs(one, folder, range(seed, seed + seeds)) for one in tried]
+            results = [_runs(one, folder, range(seed, seed + (seeds or 1))) for one in tried]
             best = max(results, key=lambda runs: statistics.mean(run["val_uas"] for run in runs))
             rows.append(row(encoder, k, best) | {"learning rate": tried[results.index(best)].learning_rate})
-    table = Table("parsing", note(encoder, seeds, quick), rows)
+    table = Table("parsing", note(encoder, seeds or 1, quick), rows)
     table.write(folder)
     return table
 
@@ -114,20 +114,11 @@ def row(encoder: str, k: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread(values: Sequence[float]) -> str:
-    """`86.12 ± 0.34`.
-
-    >>> spread([1.0, 2.0]), spread([1.0])
-    ('1.50 ± 0.71', '1.00')
-    """
-    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
-
-
 def note(encoder: str, seeds: int, quick: bool) -> str:
     """What the figures are, and what they are not."""
     words = f"Test figures in %, punctuation included, {seeds} seed{'s' * (seeds > 1)}, best epoch by UAS on the dev"
     words += " part."
-    words += " A quick version with two epochs." if quick else ""
+    words += " A quick version: few epochs; the full one has more." if quick else ""
     words += " The paper's UAS are with multilingual BERT"
     return words + (", which was trained on far more than the treebank." if encoder == "lstm" else ".")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from undirected.tasks.command import Command, Report, common_arguments, plain_arguments
+from undirected.tasks.command import Command, Report, common_arguments, table_arguments, tabulated, train_arguments
 from undirected.tasks.sequences.settings import Settings
+from undirected.tasks.table import Table
 
 TABLES = {
     "sequences-order": "Accuracy of forward-backward and random orders, by the number of variable updates.",
@@ -16,10 +17,7 @@ TABLES = {
 
 
 def _train_arguments(parser: Any) -> None:
-    parser.add_class_arguments(Settings, as_group=False)
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    plain_arguments(parser, "out/sequences/run")
+    train_arguments(parser, Settings, "out/sequences/run")
 
 
 def _train(chosen: dict[str, Any]) -> Report:
@@ -69,20 +67,13 @@ def _eval(chosen: dict[str, Any]) -> Report:
 
 
 def _table_arguments(parser: Any) -> None:
-    parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
-    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
-    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
-    common_arguments(parser, "out/sequences")
+    table_arguments(parser, "out/sequences")
 
 
-def _table(name: str) -> Any:
-    def run(chosen: dict[str, Any]) -> Report:
-        from undirected.tasks.sequences.tables import reproduce
+def _table(name: str, **chosen: Any) -> Table:
+    from undirected.tasks.sequences.tables import reproduce
 
-        table = reproduce(name, **chosen)
-        return Report(table.markdown(), {"table": name, "note": table.note, "rows": table.rows})
-
-    return run
+    return reproduce(name, **chosen)
 
 
 COMMANDS = [
@@ -101,7 +92,13 @@ COMMANDS = [
         _eval,
     ),
     *(
-        Command(("reproduce", name), summary, f"undirected reproduce {name} --quick", _table_arguments, _table(name))
+        Command(
+            ("reproduce", name),
+            summary,
+            f"undirected reproduce {name} --quick",
+            _table_arguments,
+            tabulated(_table, name),
+        )
         for name, summary in TABLES.items()
     ),
 ]

@@ -13,7 +13,7 @@ from undirected.tasks.run import METRICS
 from undirected.tasks.sequences import figures
 from undirected.tasks.sequences.run import Trained, train
 from undirected.tasks.sequences.settings import Settings
-from undirected.tasks.table import Table
+from undirected.tasks.table import Table, spread
 
 #: Seeds and epochs of the full tables, and of their quick versions.
 FULL, QUICK = (3, 16), (1, 2)
@@ -106,12 +106,11 @@ def _mean(group: list[Trained], name: str) -> float:
 def _measured(group: list[Trained]) -> dict[str, Any]:
     settings = group[0].settings
     accuracies = [100 * trained.result["test_accuracy"] for trained in group]
-    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
     return {
         "order": settings.order,
         "k": settings.iterations,
         "variable updates": updates(settings),
-        "test accuracy": f"{statistics.mean(accuracies):.2f}{spread}",
+        "test accuracy": spread(accuracies),
         "validation accuracy": f"{100 * _mean(group, 'val_accuracy'):.2f}",
         "seeds": len(group),
         "steps": settings.epochs * settings.steps,
