@@ -22,8 +22,8 @@ WIDTHS = (1, 3, 5)  #: of the filters over a word's characters
 class Lstm(Encoder):
     """Vectors of words and of their spelling, through layers of LSTM in both directions.
 
-    The spelling of a word is the largest response of filters over its characters. The root is a word of its own, in
-    front of the sentence, so its vector knows the sentence.
+    The spelling of a word is the largest response of filters over 1, 3 and 5 of its characters. The root is a word of
+    its own, in front of the sentence, so its vector knows the sentence.
 
     Args:
         vocabulary: the words and characters that have vectors.
