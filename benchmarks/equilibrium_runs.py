@@ -9,7 +9,6 @@ Tasks are images (MNIST), parser (Telugu) and sequences (numbers). Every run is 
 from __future__ import annotations
 
 import argparse
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ from undirected.tasks.sequences import settings as sequence_settings
 
 RUNS, PAGE = Path("out/equilibrium"), Path("docs/results/equilibrium.md")
 EQUILIBRIUM: dict[str, Any] = {"until": 1e-3, "gradient": "implicit"}
-#: Each task's run, train function, and settings with five sweeps. Half of each run but the first is a warm-up.
+#: Each task's run, train function, and settings with five sweeps. Of sequences, half of the steps are a warm-up.
 TASKS: dict[str, tuple[Any, Any]] = {
     "images": (
         image_run.train,
@@ -46,7 +45,9 @@ TASKS: dict[str, tuple[Any, Any]] = {
     ),
     "parser": (
         parser_run.train,
-        parser_settings.Settings(data="te", iterations=5, activation="tanh", epochs=20, words=180),
+        parser_settings.Settings(
+            data="te", iterations=5, activation="tanh", single=0.0, epochs=20, words=180, learning_rate=1e-3
+        ),
     ),
     "sequences": (
         sequence_run.train,
@@ -108,8 +109,9 @@ def write() -> None:
         there = {name: run for name, run in runs(task).items() if (run[0] / RESULT).is_file()}
         lines += [row(task, name, *run) for name, run in there.items()]
     print("\n".join(lines))
-    inside = "\\g<1>\n" + "\n".join(lines) + "\n\\g<2>"
-    PAGE.write_text(re.sub(r"(<!-- runs -->\n).*?(<!-- end of runs -->)", inside, PAGE.read_text(), flags=re.DOTALL))
+    before, rest = PAGE.read_text().split("<!-- runs -->\n")
+    _, after = rest.split("<!-- end of runs -->\n")
+    PAGE.write_text("\n".join([f"{before}<!-- runs -->", *lines, f"<!-- end of runs -->\n{after}"]))
 
 
 def main() -> None:

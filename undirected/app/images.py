@@ -29,7 +29,8 @@ class Reader:
     """A network for images, and the answers that it gives, as HTML."""
 
     def __init__(self, model: str) -> None:
-        self.net, self.iterations, _ = open_model(model)
+        saved = open_model(model)
+        self.net, self.iterations = saved.net, saved.iterations
         self.side = int(self.net.variables["x"].shape[-1])
         self.names = [str(name) for name in range(int(self.net.variables["y"].shape[0]))]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,16 +77,21 @@ def test_missing_files_are_named_with_the_place_to_get_them(folder):
         load(str(folder))
 
 
-def test_unpacked_fashion_files_must_have_its_class_counts(folder):
+def test_fashion_is_recognised_by_its_class_counts_and_checked_by_its_sums(folder, monkeypatch):
     path = folder / "t10k-labels-idx1-ubyte"
     labels = np.repeat(np.arange(10, dtype=np.uint8), 1000)  # published: 1000 test images of each class
     path.write_bytes(packed(labels))
-    assert (module._read(folder, FASHION, 3) == labels).all()
     assert module._recognise(folder) is FASHION
-    labels[0] = 1
-    path.write_bytes(packed(labels))
-    with pytest.raises(FileError, match=r"t10k-labels.*equally frequent"):
+    with pytest.raises(FileError, match=r"t10k-labels.*not fashion-mnist's.*15d484375f8d"):
         module._read(folder, FASHION, 3)
+    known = replace(FASHION, unpacked=(*FASHION.unpacked[:3], idx.md5(packed(labels))))
+    monkeypatch.setitem(module.SOURCES, "fashion-mnist", known)
+    assert (module._read(folder, known, 3) == labels).all()
+    (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 1))  # packed anew, whatever the level
+    path.unlink()
+    assert (module._read(folder, known, 3) == labels).all()
+    with pytest.raises(FileError, match="this is fashion-mnist's t10k-labels"):
+        module._read(folder, MNIST, 3)
 
 
 def test_unknown_names_list_the_known_ones():

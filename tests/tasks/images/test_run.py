@@ -15,12 +15,13 @@ import yaml
 
 import undirected as un
 from tests.tasks.images.conftest import SMALL
+from undirected.equilibrium import Tolerance
 from undirected.errors import FileError, QueryError
 from undirected.tasks.images.evaluation import evaluate
 from undirected.tasks.images.learner import Learner
 from undirected.tasks.images.model import network, read
 from undirected.tasks.images.run import train
-from undirected.tasks.images.saved import settled
+from undirected.tasks.images.saved import open_model
 from undirected.tasks.images.settings import Settings
 from undirected.tasks.run import launched, parameters, read_settings
 
@@ -185,10 +186,17 @@ def test_training_at_equilibrium(tmp_path):
     found = train(settings, tmp_path, progress=False)
     metrics = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
     assert [float(row["converged"]) for row in metrics if row.get("converged")]  # how the solves went is in the log
-    tolerance = settled(tmp_path)
-    assert tolerance is not None
+    tolerance = open_model(tmp_path).sweeps
+    assert isinstance(tolerance, Tolerance)
     assert tolerance.residual == 1e-2
     assert evaluate(tmp_path).accuracy == pytest.approx(found.result["test_accuracy"])  # tested as it was trained
+
+
+def test_a_run_is_evaluated_from_where_its_classes_started(tmp_path):
+    found = train(replace(SMALL, init="uniform"), tmp_path, progress=False)
+    assert evaluate(tmp_path).accuracy == pytest.approx(found.result["test_accuracy"])
+    uniform, zeros = (read(found.net.eval(), found.images.test.images, 1, init)["y"] for init in ("uniform", "zeros"))
+    assert not torch.allclose(uniform, zeros)  # so it does make a difference
 
 
 def test_untied_networks_have_no_more_parameters(trained):

@@ -40,7 +40,8 @@ def _train(chosen: dict[str, Any]) -> Report:
     text = (
         f"test accuracy {result['test_accuracy']:.2%} (validation {result['val_accuracy']:.2%} in epoch "
         f"{result['best_epoch']} of {result['epochs']}), trained in {result['seconds']:.0f} s\n"
-        f"{out}/: settings.yaml, metrics.csv, model.safetensors, {', '.join(path.name for path in pictures)}"
+        f"{out}/: settings.yaml, metrics.csv, {'checkpoints, ' if not settings.tied else 'model.safetensors, '}"
+        f"{', '.join(path.name for path in pictures)}"
     )
     return Report(text, {"out": out, **result})
 

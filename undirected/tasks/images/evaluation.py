@@ -17,7 +17,7 @@ from undirected.network import UNN
 from undirected.tasks.images.batches import Batch, Pieces
 from undirected.tasks.images.data import load
 from undirected.tasks.images.model import read
-from undirected.tasks.images.saved import open_model, settled
+from undirected.tasks.images.saved import open_model
 from undirected.tasks.run import test
 
 
@@ -42,13 +42,11 @@ def evaluate(
     precision: str = "32",
 ) -> Evaluation:
     """Accuracy and confusion matrix on the test images."""
-    net, own, trained_on = open_model(model)
-    images = load(data or trained_on or "digits")
-    if net.variables["x"].shape[-1] != images.side:
-        raise FileError(
-            f"{model}: reads images of side {net.variables['x'].shape[-1]}, {images.name} has {images.side}."
-        )
-    tester = Tester(net, len(images.classes), iterations or settled(model) or own, seed)
+    saved = open_model(model)
+    images, side = load(data or saved.data or "digits"), saved.net.variables["x"].shape[-1]
+    if side != images.side:
+        raise FileError(f"{model}: reads images of side {side}, {images.name} has {images.side}.")
+    tester = Tester(saved.net, len(images.classes), iterations or saved.sweeps, saved.init, seed)
     test(tester, Pieces(images.test), device, precision)
     found = tester.found
     count = len(images.test)
@@ -56,11 +54,11 @@ def evaluate(
 
 
 class Tester(lightning.LightningModule):
-    """Reads every test image once."""
+    """Reads every test image once, from a class that starts as `init` says."""
 
-    def __init__(self, net: UNN, classes: int, sweeps: int | Tolerance, seed: int) -> None:
+    def __init__(self, net: UNN, classes: int, sweeps: int | Tolerance, init: str, seed: int) -> None:
         super().__init__()
-        self.net, self.sweeps, self.seed = net, sweeps, seed
+        self.net, self.sweeps, self.init, self.seed = net, sweeps, init, seed
         self.metrics = MetricCollection(
             {"accuracy": MulticlassAccuracy(classes, average="micro"), "confusion": MulticlassConfusionMatrix(classes)}
         )
@@ -71,7 +69,7 @@ class Tester(lightning.LightningModule):
 
     def test_step(self, batch: Batch, index: int) -> None:
         images, _, labels = batch
-        self.metrics.update(read(self.net, images, self.sweeps).preactivation["y"], labels)
+        self.metrics.update(read(self.net, images, self.sweeps, self.init).preactivation["y"], labels)
 
     def on_test_epoch_end(self) -> None:
         self.found = {name: value.cpu() for name, value in self.metrics.compute().items()}

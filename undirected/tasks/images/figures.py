@@ -35,7 +35,7 @@ def of_run(trained: Trained) -> list[Path]:
     energy(net, trained.images, iterations, paths[1])
     sweeps = equilibrium(trained.settings.until) if trained.settings.until else iterations
     completion(net, trained.images, sweeps, paths[2])
-    tester = Tester(net, len(trained.images.classes), sweeps, trained.settings.seed)
+    tester = Tester(net, len(trained.images.classes), sweeps, trained.settings.init, trained.settings.seed)
     test(tester, Pieces(trained.images.test), trained.settings.device, "32")
     confusion(tester.found["confusion"], trained.images.classes, paths[3])
     return paths

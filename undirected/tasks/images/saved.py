@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -18,8 +19,34 @@ from undirected.tasks.images.settings import MODEL, Settings
 ITERATIONS = 5  #: of a network whose run is not known
 
 
-def open_model(model: str | Path) -> tuple[UNN, int, str | None]:
-    """A network by its name, from a file or a run's folder, with the iterations and the data of its run if known."""
+@dataclass(frozen=True)
+class Saved:
+    """A network, and how it was trained if that is known."""
+
+    net: UNN
+    settings: Settings | None
+
+    @property
+    def iterations(self) -> int:
+        return self.settings.iterations if self.settings else ITERATIONS
+
+    @property
+    def sweeps(self) -> int | Tolerance:
+        """The iterations, or the tolerance of a run at equilibrium."""
+        return equilibrium(self.settings.until) if self.settings and self.settings.until else self.iterations
+
+    @property
+    def init(self) -> str:
+        """Where the class starts."""
+        return self.settings.init if self.settings else "zeros"
+
+    @property
+    def data(self) -> str | None:
+        return self.settings.data if self.settings else None
+
+
+def open_model(model: str | Path) -> Saved:
+    """A network by its name, from a file or a run's folder."""
     path = packaged.locate(model)
     path = path / MODEL if path.is_dir() else path
     if not path.is_file():
@@ -27,15 +54,7 @@ def open_model(model: str | Path) -> tuple[UNN, int, str | None]:
     net = load(path)
     if set(net.variables) != {"x", "h1", "h2", "y"}:
         raise FileError(f"{path}: a network of {', '.join(net.variables)}, not one for images (x, h1, h2, y).")
-    settings = _settings(model, path)
-    return net.eval(), settings.iterations if settings else ITERATIONS, settings.data if settings else None
-
-
-def settled(model: str | Path) -> Tolerance | None:
-    """The tolerance of a run that was trained at equilibrium; None for others."""
-    path = packaged.locate(model)
-    settings = _settings(model, path / MODEL if path.is_dir() else path)
-    return equilibrium(settings.until) if settings and settings.until else None
+    return Saved(net.eval(), _settings(model, path))
 
 
 def _settings(model: str | Path, path: Path) -> Settings | None:

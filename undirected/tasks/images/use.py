@@ -16,7 +16,7 @@ from undirected.solution import Solution
 from undirected.tasks.images.data import FASHION
 from undirected.tasks.images.model import DRAW, READ, draw, length, read
 from undirected.tasks.images.picture import open_mask, open_picture, write_picture
-from undirected.tasks.images.saved import open_model, settled
+from undirected.tasks.images.saved import open_model
 from undirected.tasks.place import Place
 from undirected.variable import Partial
 
@@ -47,14 +47,14 @@ class Session:
 
     def __init__(self, model: str | Path, seed: int, device: str, precision: str) -> None:
         torch.manual_seed(seed)
-        net, iterations, data = open_model(model)
-        self.sweeps: int | Tolerance = settled(model) or iterations
+        saved = open_model(model)
+        net, self.sweeps, self.init = saved.net, saved.sweeps, saved.init
         self.place = Place.of(device, precision)
         self.device, self.dtype = self.place.device, self.place.dtype
         self.net: UNN = net.to(self.device, self.dtype)
         self.side = int(net.variables["x"].shape[-1])
         count = int(net.variables["y"].shape[0])
-        self.names = FASHION.classes if data == FASHION.name else tuple(map(str, range(count)))
+        self.names = FASHION.classes if saved.data == FASHION.name else tuple(map(str, range(count)))
 
     def __enter__(self) -> Session:
         self._asking = self.place.asking()
@@ -85,7 +85,7 @@ def classify(
     """What is on each picture. With `out`, the pictures as the network sees them are written there."""
     with Session(model, seed, device, precision) as session:
         images = torch.cat([session.picture(path) for path in pictures])
-        found = read(session.net, images, iterations or session.sweeps)["y"].float().cpu()
+        found = read(session.net, images, iterations or session.sweeps, session.init)["y"].float().cpu()
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
         for path, image in zip(pictures, images, strict=True):

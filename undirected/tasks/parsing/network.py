@@ -142,9 +142,10 @@ class Network(nn.Module):
         self.encoder = encoder
         self.net = parser(encoder.size, hidden, dropout, projective, ACTIVATIONS[activation]())
         self.labels = Labels(encoder.size, labels, dropout)
-        for weight in self.net.parameters():  # so that scores of arcs differ from the beginning
+        for name, weight in self.net.named_parameters():  # so that scores of arcs differ from the beginning
             if weight.dim() == 2 and min(weight.shape) > 1:
-                nn.init.orthogonal_(weight)
+                # Bounded features are meant for many sweeps, in which a tree that is a mere guess should say little.
+                nn.init.orthogonal_(weight, 0.1 if name.endswith(".V") and activation == "tanh" else 1.0)
 
     def forward(self, sentences: Sequence[Words], way: Way) -> Reading:
         x = self.encoder(sentences)
