@@ -1,5 +1,6 @@
 """The command line: what it says, what it returns."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -7,10 +8,15 @@ import sys
 import pytest
 import yaml
 
-from undirected.cli import main
-from undirected.tasks.images.commands import COMMANDS
+from undirected.cli import TASKS, main
+from undirected.tasks.command import train_arguments
 
 TINY = ["--epochs=1", "--batch=64", "--iterations=1", "--shift=0"]
+
+
+COMMANDS = [command for task in TASKS for command in importlib.import_module(task).COMMANDS]
+#: These draw nothing at random.
+WITHOUT_SEED = [("eval", "parser"), ("parse",), ("demo",)]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
@@ -20,8 +26,30 @@ def test_every_command_has_help_with_an_example_and_the_common_flags(command, ca
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert "Example: undirected " + " ".join(command.words) in " ".join(text.split())
-    for flag in ("--json", "--seed", "--device", "--precision", "--out", "--config"):
+    flags = {"--config"}
+    flags |= {"--json", "--device", "--precision", "--out"} if command.words != ("demo",) else set()
+    flags |= {"--seed"} if command.words not in WITHOUT_SEED else set()
+    for flag in flags:
         assert flag in text
+
+
+@pytest.mark.parametrize("group", ["train", "eval", "reproduce"])
+def test_groups_of_commands_have_help_with_examples(group, capsys):
+    with pytest.raises(SystemExit):
+        main([group, "--help"])
+    assert f"  undirected {group} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [["--projective"], ["--projective=true"], ["--projective", "--mix", "false"]])
+def test_what_is_true_or_false_needs_no_value(flags):
+    import jsonargparse
+
+    from undirected.tasks.parsing.settings import Settings
+
+    parser = jsonargparse.ArgumentParser()
+    train_arguments(parser, Settings, "out")
+    chosen = parser.parse_args(flags)
+    assert (chosen.projective, chosen.mix) == (True, False)
 
 
 def test_help_is_quick_to_import():

@@ -54,7 +54,12 @@ def _parser(library: Any, commands: Sequence[Any]) -> Any:
     for command in commands:
         *group, name = command.words
         if group and group[0] not in groups:
-            members = library.ArgumentParser(description=GROUPS[group[0]])
+            examples = [f"  {other.example}" for other in commands if other.words[0] == group[0]]
+            members = library.ArgumentParser(
+                description=GROUPS[group[0]],
+                epilog="\n".join(["Examples:", *examples]),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
             slots.add_subcommand(group[0], members, help=GROUPS[group[0]])
             groups[group[0]] = members.add_subcommands(metavar="WHAT", required=True)
         one = library.ArgumentParser(description=command.summary, epilog=f"Example: {command.example}")
@@ -68,6 +73,8 @@ def _run(command: Any, chosen: dict[str, Any]) -> int:
 
     as_json = bool(chosen.pop("json", False))
     chosen.pop("config", None)
+    if command.prints:
+        chosen["as_json"] = as_json
     try:
         for part in command.run(chosen).parts(as_json):
             print(part, flush=True)

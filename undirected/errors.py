@@ -25,6 +25,10 @@ class Diverged(ArithmeticError):
     """A solve left the finite numbers, usually because its energy has no lower bound."""
 
 
+class NotFinite(ValueError):
+    """Scores of a structure that are NaN or too large to be numbers."""
+
+
 class FileError(ValueError):
     """A file that is not a network of this library, or only part of one."""
 

@@ -13,7 +13,7 @@ from undirected import orders
 from undirected.bounds import Bound, bound
 from undirected.courses import equilibrium
 from undirected.equilibrium import Tolerance, check_size, too_large
-from undirected.errors import QueryError, unknown
+from undirected.errors import Diverged, NotFinite, QueryError, unknown
 from undirected.evidence import Evidence, Observed, Start, gather, starting
 from undirected.factors import Factor
 from undirected.gradients import Gradient, Unroll
@@ -106,21 +106,27 @@ class UNN(Graph):
             meter = Meter(self, evidence, set(planned.updated), check) if check or trace else None
             state: dict[str, Tensor | None]
             preactivations: dict[str, Tensor]
-            if until is not None or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled()):
-                planned_as = partial_of(self._planned, *query)
-                how = gradient or Unroll()
-                found, adjoint = equilibrium(self, planned_as, program, evidence, count, until, how, meter)
-                given = {**evidence.values, **evidence.start, **found.values}
-                state = {name: given.get(name) for name in self._variables}
-                preactivations = found.preactivations
-                done, converged, residual = found.iterations, found.converged, found.residual
-            else:
-                assert isinstance(program, Program)
-                registers = run(self, program, evidence, meter)
-                state = {name: None if r is None else registers[r] for name, r in program.final.items()}
-                preactivations = {name: registers[r] for name, r in program.preactivations.items()}  # type: ignore[misc]
-                done, converged, residual = same_count(count, evidence.batch, evidence.device), None, None
-                adjoint = None
+            settles = until is not None
+            settles = settles or not (gradient is None or gradient.unrolls(count) or not torch.is_grad_enabled())
+            try:
+                if settles:
+                    planned_as = partial_of(self._planned, *query)
+                    how = gradient or Unroll()
+                    found, adjoint = equilibrium(self, planned_as, program, evidence, count, until, how, meter)
+                    given = {**evidence.values, **evidence.start, **found.values}
+                    state = {name: given.get(name) for name in self._variables}
+                    preactivations = found.preactivations
+                    done, converged, residual = found.iterations, found.converged, found.residual
+                else:
+                    assert isinstance(program, Program)
+                    registers = run(self, program, evidence, meter)
+                    state = {name: None if r is None else registers[r] for name, r in program.final.items()}
+                    preactivations = {name: registers[r] for name, r in program.preactivations.items()}  # type: ignore[misc]
+                    done, converged, residual = same_count(count, evidence.batch, evidence.device), None, None
+                    adjoint = None
+            except NotFinite as error:  # a structure is asked for after others have grown too large, within the sweeps
+                verdict = bound(self, list(observed), partial).explain()
+                raise Diverged(f"The solve left the finite numbers. {error} {verdict}") from None
             values: dict[str, Tensor] = {name: state[name] for name in (*planned.want, *observed)}  # type: ignore[misc]
             self._check_size(values, planned, evidence)
             return Solution(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from undirected.errors import NotFinite
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
     from torch import Tensor
@@ -47,7 +49,7 @@ def require_tree(
     bad[:, 1:].diagonal(dim1=1, dim2=2).fill_(False)  # arcs from a word to itself are never read
     if bad.any():
         b, head, word = bad.nonzero()[0].tolist()
-        raise ValueError(
+        raise NotFinite(
             f"{owner}: the score of arc [head {head}, word {word + 1}] of example {b} is "
             f"{scores[b, head, word].item()} (and {int(bad.sum()) - 1} more like it). Scores must be finite, or -inf "
             "to forbid an arc."

@@ -43,7 +43,8 @@ class Command:
     """A command by its words, such as `("train", "images")`.
 
     `arguments` adds its flags to a parser; `run` gets them by name. Both are called only when they are needed, and
-    `run` alone may import what takes long to import.
+    `run` alone may import what takes long to import. A command that `prints` writes its output itself, and gets
+    `as_json` too.
     """
 
     words: tuple[str, ...]
@@ -51,6 +52,7 @@ class Command:
     example: str
     arguments: Callable[[Any], None]
     run: Callable[[dict[str, Any]], Report | Stream]
+    prints: bool = False
 
 
 #: What the first word of commands with several words means.
@@ -64,6 +66,9 @@ GROUPS = {
 def train_arguments(parser: Any, settings: type, out: str) -> None:
     """The flags of a command that trains: all settings, and how the run goes on."""
     parser.add_class_arguments(settings, as_group=False)
+    for action in parser._actions:
+        if isinstance(action.default, bool):  # `--projective` alone means that it is true
+            action.nargs, action.const = "?", True
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out where it was stopped")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     plain_arguments(parser, out)
@@ -90,9 +95,14 @@ def tabulated(reproduce: Callable[..., Table], *words: str) -> Callable[[dict[st
 def common_arguments(parser: Any, out: str | None) -> None:
     """The flags of every command that computes."""
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers")
+    place_arguments(parser)
+    plain_arguments(parser, out)
+
+
+def place_arguments(parser: Any) -> None:
+    """The flags that say where and how exactly to compute."""
     parser.add_argument("--device", type=Literal["auto", "cpu", "gpu"], default="cpu", help="where to compute")
     parser.add_argument("--precision", type=str, default="32", help="32, 64 or bf16-mixed")
-    plain_arguments(parser, out)
 
 
 def plain_arguments(parser: Any, out: str | None) -> None:

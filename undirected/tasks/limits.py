@@ -11,7 +11,9 @@ from undirected.errors import QueryError
 def check(
     settings: Any, counts: Sequence[str], unsigned: Sequence[str], positive: Sequence[str], shares: Sequence[str]
 ) -> None:
-    """Refuse settings by their names: counts below 1, negative numbers, and shares outside [0, 1].
+    """Refuse settings by their names: counts below 1, negative numbers, what is not positive, shares outside [0, 1].
+
+    All settings have `gradient` and `until`: other gradients than that of unrolling belong to a tolerance.
 
     >>> from types import SimpleNamespace
     >>> check(SimpleNamespace(epochs=0), ["epochs"], [], [], [])

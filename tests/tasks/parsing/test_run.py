@@ -115,6 +115,19 @@ def test_training_that_diverges_says_what_to_do(folder, tmp_path):  # from the e
         train(chosen, tmp_path, progress=False)
 
 
+def test_training_with_a_strong_V_says_what_to_do(folder, tmp_path, monkeypatch):  # the features overflow by themselves
+    begun = Learner.__init__
+
+    def strong(learner, *arguments):
+        begun(learner, *arguments)
+        learner.network.net.factors["y-h-m"].V.data *= 1e15
+
+    monkeypatch.setattr(Learner, "__init__", strong)
+    chosen = replace(SMALL, data=str(folder), iterations=5, single=0.0, epochs=1, words=30)
+    with pytest.raises(Diverged, match=r"left the finite numbers.*--activation tanh, or fewer --iterations"):
+        train(chosen, tmp_path, progress=False)
+
+
 def test_any_encoder_from_a_folder_is_fine_tuned(folder, tmp_path):  # end to end, with a BERT of random weights
     bert = save_tiny_bert(tmp_path / "bert")
     chosen = replace(SMALL, data=str(folder), encoder=str(bert), epochs=1, words=30, encoder_learning_rate=1e-2)

@@ -18,7 +18,7 @@ class Settings:
     Args:
         data: digits, mnist, fashion-mnist, or a folder with the IDX files of one of the last two.
         iterations: sweeps over the network (k), to read and to draw.
-        until: if not 0, sweep until nothing changes by more than this, instead of a number of times.
+        until: if not 0, sweep after the warm-up until nothing changes by more than this, instead of k times.
         gradient: how a solve to equilibrium is differentiated.
         gamma: the weight of drawing beside reading.
         init: where the class starts when an image is read.

@@ -6,7 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from undirected.tasks.command import Command, Report, plain_arguments, table_arguments, tabulated, train_arguments
+from undirected.tasks.command import (
+    Command,
+    Report,
+    Stream,
+    place_arguments,
+    plain_arguments,
+    table_arguments,
+    tabulated,
+    train_arguments,
+)
 from undirected.tasks.parsing.settings import MODEL, Settings
 from undirected.tasks.table import Table
 
@@ -33,6 +42,7 @@ def _eval_arguments(parser: Any) -> None:
     parser.add_argument("model", type=str, help="a parser in the package, a .safetensors file, or the folder of a run")
     parser.add_argument("--data", type=str | None, default=None, help="the treebank; the run's own if not given")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    place_arguments(parser)
     plain_arguments(parser, None)
 
 
@@ -84,13 +94,21 @@ def _parse_arguments(parser: Any) -> None:
     parser.add_argument("--k-best", type=int, default=1, metavar="N", help="the N most probable trees of each sentence")
     parser.add_argument("--projective", action="store_true", help="only trees whose arcs do not cross")
     parser.add_argument("--iterations", type=int | None, default=None, help="sweeps; the run's own if not given")
+    place_arguments(parser)
+    plain_arguments(parser, None)
 
 
-def _parse(chosen: dict[str, Any]) -> Report:
+def _parse(chosen: dict[str, Any]) -> Stream:
     from undirected.tasks.parsing.stream import parse
 
-    parse(source=sys.stdin.buffer, target=sys.stdout.buffer, **chosen)
-    return Report("")
+    out = chosen.pop("out")
+    if out is None:
+        parse(source=sys.stdin.buffer, target=sys.stdout.buffer, **chosen)
+        return Stream(iter(()))
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with (Path(out) / ("trees.jsonl" if chosen["as_json"] else "trees.conllu")).open("wb") as target:
+        parse(source=sys.stdin.buffer, target=target, **chosen)
+    return Stream(iter([Report(target.name, {"trees": target.name})]))
 
 
 COMMANDS = [
@@ -114,6 +132,7 @@ COMMANDS = [
         "undirected parse out/parsing/te --html trees.html < sentences.txt > trees.conllu",
         _parse_arguments,
         _parse,
+        prints=True,
     ),
     Command(
         ("reproduce", "parsing"),

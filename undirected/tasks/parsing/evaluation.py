@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 import yaml
 
 from undirected.errors import QueryError
@@ -15,6 +14,7 @@ from undirected.tasks.parsing.metrics import TreeAccuracy
 from undirected.tasks.parsing.network import Reading
 from undirected.tasks.parsing.parser import Parser, load
 from undirected.tasks.parsing.treebank import load as load_treebank
+from undirected.tasks.place import Place
 from undirected.tasks.run import SETTINGS
 
 
@@ -30,9 +30,17 @@ class Evaluation:
     encoder_seconds: float  #: the part of it that the encoder took
 
 
-def evaluate(model: str, data: str | None = None, iterations: int | None = None) -> Evaluation:
+def evaluate(
+    model: str,
+    data: str | None = None,
+    iterations: int | None = None,
+    device: str = "cpu",
+    precision: str = "32",
+) -> Evaluation:
     """Parse the test part of a treebank, the one of the run if none is given, and compare."""
+    place = Place.of(device, precision)
     parser = load(model)
+    parser.network.to(place.device, place.dtype)
     settings = Path(model) / SETTINGS
     if data is None:
         if not settings.is_file():
@@ -41,12 +49,12 @@ def evaluate(model: str, data: str | None = None, iterations: int | None = None)
     if iterations is not None:
         parser = Parser(parser.network, parser.labels, replace(parser.way, iterations=iterations, until=0.0))
     treebank = load_treebank(data)
-    accuracy = TreeAccuracy(parser.labels)
+    accuracy = TreeAccuracy(parser.labels).to(place.device)
     clock = _EncoderClock(parser)
     began = time.perf_counter()
     for batch in Pieces(treebank.test):
-        reading: Reading = parser.read([sentence.words for sentence in batch.sentences])
-        with torch.no_grad():
+        with place.asking():
+            reading: Reading = parser.read([sentence.words for sentence in batch.sentences])
             accuracy.update(reading.heads, reading.labels(reading.heads), batch.sentences)
     seconds = time.perf_counter() - began
     found = {name: float(value) for name, value in accuracy.compute().items()}

@@ -120,7 +120,8 @@ class Learner(lightning.LightningModule):
             {"params": [p for p in self.parameters() if id(p) in trained], "lr": s.encoder_learning_rate},
         ]
         groups = [group for group in groups if group["params"]]
-        optimizer = torch.optim.AdamW(groups, weight_decay=s.weight_decay, fused=True)
+        # Lightning does not scale gradients back before they are clipped if it is fused.
+        optimizer = torch.optim.AdamW(groups, weight_decay=s.weight_decay, fused=s.precision != "16-mixed")
         steps = s.epochs * len(Batches(self.sentences, s.words, s.seed))
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer,

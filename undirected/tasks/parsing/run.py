@@ -40,9 +40,8 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
     try:
         course = learn(learner, settings, out, progress, monitor="val_uas")
     except Diverged as error:
-        raise Diverged(
-            f"{error} For a parser that means --activation tanh, or --iterations instead of --until."
-        ) from None
+        instead = "--iterations instead of --until" if settings.until else "fewer --iterations"
+        raise Diverged(f"{error} For a parser that means --activation tanh, or {instead}.") from None
     tested = test(learner, Pieces(treebank.test), settings.device, settings.precision)
     result = {
         "treebank": treebank.name,

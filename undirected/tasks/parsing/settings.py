@@ -9,6 +9,7 @@ from undirected.errors import QueryError
 from undirected.tasks import limits
 
 MODEL = "parser.safetensors"  #: the parser in a run's folder
+SMALLEST = 6  #: size of the lstm encoder, half of which are filters of three widths
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Settings:
             shares=("single",),
         )
         limits.dropout(self.dropout)
+        if self.encoder == "lstm" and self.size < SMALLEST:
+            raise QueryError(f"size must be at least {SMALLEST} for lstm, not {self.size}.")
         if not 0 < self.warmup < 1:
             raise QueryError(f"warmup is a share of the steps, between 0 and 1, not {self.warmup}.")
         if self.mix and self.encoder == "lstm":

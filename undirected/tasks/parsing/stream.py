@@ -5,6 +5,7 @@ Results flow through generators: parsed, then written, then drawn. Each passes o
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from undirected.tasks.parsing.drawing import Figure
 from undirected.tasks.parsing.parser import Parse, Parser, load
 from undirected.tasks.parsing.sentence import Sentence
 from undirected.tasks.parsing.treebank import read, write
+from undirected.tasks.place import Place
 
 CHUNK = 10_000  # words that are read before they are parsed
 LONGEST = 1_000  # words of a sentence: time grows with their third power
@@ -79,23 +81,32 @@ def parse(
     k_best: int = 1,
     projective: bool = False,
     iterations: int | None = None,
+    device: str = "cpu",
+    precision: str = "32",
+    as_json: bool = False,
 ) -> Log:
-    """Parse a text or a CoNLL-U file to CoNLL-U, with drawings if wanted, and tell how fast that went."""
+    """Parse a text or a CoNLL-U file to CoNLL-U, or to a line of JSON for each tree, with drawings if wanted.
+
+    It tells how fast that went.
+    """
     if k_best < 1:
         raise QueryError(f"--k-best must be at least 1, not {k_best}.")
+    place = Place.of(device, precision)
     parser = load(model, iterations, projective)
+    parser.network.to(place.device, place.dtype)
     page = None if html is None else html.open("w", encoding="utf-8")
     log = Log()
     sentences = enumerate(read(source, trees=False), 1) if conllu else lines(source, log)
     results = parsed(parser, sentences, k_best, chunk=1 if source.isatty() else CHUNK)
-    results = log.count(written(results, target))
+    results = log.count(listed(results, target) if as_json else written(results, target))
     if svg is not None:
         results = drawn(results, svg)
-    if page is None:
-        deque(results, maxlen=0)
-    else:
-        with page:
-            page.writelines(drawing.page(map(figure, results), f"Trees by {Path(model).name}"))
+    with place.asking():
+        if page is None:
+            deque(results, maxlen=0)
+        else:
+            with page:
+                page.writelines(drawing.page(map(figure, results), f"Trees by {Path(model).name}"))
     log.tell()
     return log
 
@@ -129,6 +140,18 @@ def written(results: Iterable[Result], target: IO[bytes]) -> Iterator[Result]:
     """Write trees as CoNLL-U: the probability of each arc in MISC, that of the tree in a comment."""
     for result in results:
         write([_sentence(result, rank) for rank in range(len(result.parses))], target)
+        target.flush()
+        yield result
+
+
+def listed(results: Iterable[Result], target: IO[bytes]) -> Iterator[Result]:
+    """Write each tree as a line of JSON: heads are numbers of words from 1 on, and 0 is the root."""
+    for result in results:
+        for rank, parse in enumerate(result.parses, 1):
+            tree: dict[str, object] = {"number": result.number, "rank": rank, "words": parse.words}
+            tree |= {"heads": parse.heads, "labels": parse.labels, "probabilities": parse.probabilities}
+            tree |= {"tree_probability": parse.probability, "entropy": parse.entropy}
+            target.write(f"{json.dumps(tree, ensure_ascii=False)}\n".encode())
         target.flush()
         yield result
 

@@ -68,15 +68,15 @@ class Batches:
 
 
 class Pieces:
-    """All questions once, by their length, in large pieces; every process gets its part."""
+    """All questions once, by their length, in large pieces; every process gets its part of each piece."""
 
     def __init__(self, questions: Questions, size: int = 1000, rank: int = 0, processes: int = 1) -> None:
         self.questions, self.size, self.rank, self.processes = questions, size, rank, processes
 
     def __len__(self) -> int:
-        return -(-len(range(self.rank, len(self.questions), self.processes)) // self.size)
+        return -(-len(self.questions) // self.size)
 
     def __iter__(self) -> Iterator[Batch]:
-        mine = self.questions.sizes().argsort(stable=True)[self.rank :: self.processes]
-        for rows in mine.split(self.size):
-            yield self.questions.batch(rows)
+        # All processes have as many pieces, since what is drawn at random is drawn anew for each.
+        for rows in self.questions.sizes().argsort(stable=True).tensor_split(len(self)):
+            yield self.questions.batch(rows[self.rank :: self.processes])

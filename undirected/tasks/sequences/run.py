@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from undirected.errors import QueryError
 from undirected.files import save
 from undirected.network import UNN
 from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, recall, test, write_result
@@ -30,6 +31,11 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
     """Train, choose the best epoch on the validation sequences, test once, and write the run's folder."""
     settings = replace(settings, devices=launched(settings.devices))
     sequences = load(settings.data, settings.validation)
+    fewest = min(len(sequences.train), len(sequences.validation))
+    if fewest < settings.devices:
+        raise QueryError(
+            f"{settings.data}: {fewest} questions to learn from or validate, {settings.devices} processes."
+        )
     begin(settings, out, resume)
     learner = Learner(settings, sequences)
     if (out / RESULT).is_file():  # it is done already

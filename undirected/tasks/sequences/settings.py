@@ -19,6 +19,7 @@ class Settings:
     Args:
         data: numbers (runs of the numbers 1 to 64), or a text file with a sequence of tokens in each line.
         iterations: sweeps over the network (k); a range such as 1-5 is drawn from in every step, its middle tested.
+            With until, those of the warm-up.
         order: forward and backward over the network, or q, k, v, s and h in an order drawn anew in every sweep.
         until: if not 0, sweep after the warm-up until nothing changes by more than this, instead of k times.
         gradient: how the solve is differentiated; unroll if there is a number of sweeps.
@@ -28,7 +29,7 @@ class Settings:
         warmup: the first share of the steps, in which the iterations go from 1 up to k, by turns.
         epochs: how often the network is validated, each time after so many steps.
         steps: batches in an epoch.
-        batch: sequences per step.
+        batch: sequences per step, of all processes together.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: of AdamW.
         clip: the largest norm of a gradient; longer ones are cut.
