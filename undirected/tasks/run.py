@@ -20,7 +20,9 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import nn
+from torch.multiprocessing.spawn import ProcessRaisedException
 
+from undirected import errors
 from undirected.errors import FileError, QueryError
 from undirected.tasks.folder import METRICS as METRICS
 from undirected.tasks.folder import RESULT as RESULT
@@ -146,7 +148,7 @@ def learn(
                 settings.device,
                 settings.precision,
                 callbacks=callbacks,
-                **_processes(settings.devices),
+                **_processes(settings.devices, settings.strategy),
                 logger=[CSVLogger(out, "logs"), TensorBoardLogger(out, "tensorboard", version="")],
                 max_epochs=settings.epochs,
                 enable_progress_bar=progress,
@@ -154,6 +156,11 @@ def learn(
             run.fit(learner, ckpt_path=_newest(out), weights_only=False)
     except SystemExit:  # Lightning has caught Ctrl-C
         raise KeyboardInterrupt(f"Go on with --out {out} --resume.") from None
+    except ProcessRaisedException as error:  # its text is all that is left of what another process raised
+        found = re.findall(r"^undirected\.errors\.(\w+): (.*)", str(error), re.MULTILINE)
+        if not found:
+            raise
+        raise getattr(errors, found[-1][0])(found[-1][1]) from None
     if launched() > 1:
         clock.cpu = float(run.strategy.reduce(torch.tensor(clock.cpu), reduce_op="sum"))
         torch.distributed.destroy_process_group()
@@ -169,12 +176,16 @@ def learn(
     return Course(epoch, 1 + max(int(row["epoch"]) for row in metrics), clock.wall, clock.cpu, metrics)
 
 
-def _processes(devices: int) -> dict[str, Any]:
+def _processes(devices: int, strategy: str) -> dict[str, Any]:
     """How the trainer gets its processes: those of torchrun, on any number of machines, or its own on this one."""
     if launched() > 1:
         here = int(os.environ["LOCAL_WORLD_SIZE"])
-        return {"devices": here, "num_nodes": launched() // here, "strategy": "ddp_find_unused_parameters_true"}
-    return {"devices": devices, "strategy": "auto" if devices == 1 else "ddp_spawn_find_unused_parameters_true"}
+        usual = "ddp_find_unused_parameters_true"  # a question may leave weights out
+        chosen: dict[str, Any] = {"devices": here, "num_nodes": launched() // here}
+    else:
+        usual = "auto" if devices == 1 else "ddp_spawn_find_unused_parameters_true"
+        chosen = {"devices": devices}
+    return chosen | {"strategy": usual if strategy == "auto" else strategy}
 
 
 def recall(learner: lightning.LightningModule, out: Path) -> int:

@@ -36,6 +36,12 @@ def test_each_sentence_is_read_by_itself(encoder):  # from the sentence alone
         torch.testing.assert_close(together[row, : len(words) + 1], alone, rtol=1e-4, atol=1e-6)
 
 
+def test_mixed_precision_gives_nearly_the_same(encoder):
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = encoder(SENTENCES)
+    torch.testing.assert_close(mixed.float(), encoder(SENTENCES), atol=0.1, rtol=0.1)
+
+
 def test_the_root_and_every_word_know_the_whole_sentence(encoder):  # from the task: context is needed
     changed = encoder([[*SENTENCES[0][:-1], "cat"]])[0] - encoder(SENTENCES[:1])[0]
     assert (changed.abs().amax(1) > 0).all()

@@ -1,6 +1,7 @@
 """Stream: text in, CoNLL-U, pictures and pages out. Trees need not be good ones here, so nothing is trained."""
 
 import io
+import json
 import random
 import weakref
 import xml.etree.ElementTree as ET
@@ -178,3 +179,16 @@ def test_the_command_reads_and_writes_standard_streams(model, monkeypatch, capfd
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert main(["parse", model, "--conllu"]) == 1
     assert b"has no sentences" in capfdbinary.readouterr().err
+
+
+def test_trees_as_json_to_a_folder_in_double_precision(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dogs sing\n")))
+    flags = ["--json", "--k-best=2", "--precision=64", f"--out={tmp_path / 'trees'}"]
+    assert main(["parse", "toy-parser", *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["trees"].endswith("trees.jsonl")
+    best, second = map(json.loads, (tmp_path / "trees" / "trees.jsonl").read_text().splitlines())
+    expected = load("toy-parser")("the dogs sing")
+    assert (tuple(best["heads"]), tuple(best["labels"])) == (expected.heads, expected.labels)
+    assert best["tree_probability"] == pytest.approx(expected.probability, abs=1e-4)
+    assert (best["rank"], second["rank"]) == (1, 2)
+    assert best["tree_probability"] >= second["tree_probability"]

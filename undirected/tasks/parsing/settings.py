@@ -42,6 +42,7 @@ class Settings:
         seed: of the first weights, the order of the sentences and the dropout.
         device: cpu, gpu or auto.
         devices: processes that share each batch.
+        strategy: how they work together, as Lightning names it, such as ddp; auto suits all networks.
         precision: as Lightning names it, such as 32 or bf16-mixed.
     """
 
@@ -70,6 +71,7 @@ class Settings:
     seed: int = 0
     device: Literal["auto", "cpu", "gpu"] = "cpu"
     devices: int = 1
+    strategy: str = "auto"
     precision: str = "32"
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ class Settings:
         seed: of the first weights, the order of the sequences, and all that a step draws.
         device: cpu, gpu or auto.
         devices: processes that share each batch.
+        strategy: how they work together, as Lightning names it, such as ddp; auto suits all networks.
         precision: as Lightning names it, such as 32, 64 or bf16-mixed.
     """
 
@@ -63,6 +64,7 @@ class Settings:
     seed: int = 0
     device: Literal["auto", "cpu", "gpu"] = "cpu"
     devices: int = 1
+    strategy: str = "auto"
     precision: str = "32"
 
     def __post_init__(self) -> None:

@@ -130,7 +130,9 @@ class Both(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch n inputs"], mirror: Int[Tensor, "batch n"]) -> Tensor:
         """`(batch, n, 2 hidden)`; `mirror` says where each word of a mirrored sentence comes from."""
-        return torch.cat([self.forwards(x)[0], _mirrored(self.backwards(_mirrored(x, mirror))[0], mirror)], -1)
+        with torch.autocast(x.device.type, enabled=False):  # not every CPU has an LSTM in half precision
+            x = x.to(next(self.parameters()).dtype)
+            return torch.cat([self.forwards(x)[0], _mirrored(self.backwards(_mirrored(x, mirror))[0], mirror)], -1)
 
 
 def _mirrored(x: Tensor, mirror: Tensor) -> Tensor:
