@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (messages stay on one line, so that they can be searched for)
-"""Bad input: each case of the issue is refused before any work is done, and the message says what to do."""
+"""Bad input: each case is refused before any work is done, and the message says what to do."""
 
 import pytest
 import torch

@@ -92,7 +92,7 @@ def test_psi_is_infinite_outside_its_domain_alone(
 @every
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e4])
-def test_finite_values_and_gradients(regularizer, dtype, size):  # from the issue: at +-1e4 and at the domain's ends
+def test_finite_values_and_gradients(regularizer, dtype, size):  # at +-1e4 and at the domain's ends
     rows = [[1.0, -1.0, 0.0], [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0], [1.0, 0.5, -0.5]]
     t = (size * torch.tensor(rows, dtype=torch.float64)).to(dtype).requires_grad_()
     h = regularizer.activation(t)

@@ -1,9 +1,10 @@
-"""The pictures of docs/results/images.md and docs/tasks/parsing.md, and who recognises the drawings.
+"""The pictures of docs/results/images.md, docs/results/sequences.md and docs/tasks/parsing.md.
 
-python docs/figures/results.py --plain RUN --one RUN --rough RUN      # folders of runs on MNIST
 python docs/figures/results.py                                        # what needs the packaged networks alone
+python docs/figures/results.py --plain RUN --one RUN --rough RUN      # drawings too, and who recognises them
+python docs/figures/results.py --curves "k = 1=RUN" "k = 2=RUN"       # how sequences were learned
 
-RUN is a folder that `undirected train images --data mnist` has written: `--plain` one with gamma 0, `--one` with gamma
+RUN is a folder that `undirected train` has written. Of images on MNIST: `--plain` one with gamma 0, `--one` with gamma
 0.1 and one iteration, `--rough` with gamma 0.1 and five. MNIST is looked for in $UNDIRECTED_DATA.
 """
 
@@ -20,6 +21,8 @@ from undirected.tasks.images.judge import recognised, trained_judge
 from undirected.tasks.images.saved import open_model
 from undirected.tasks.parsing import drawing
 from undirected.tasks.parsing.parser import load as load_parser
+from undirected.tasks.sequences import figures as sequence_figures
+from undirected.tasks.sequences import tables
 
 DOCS = Path(__file__).parents[1]
 RESULTS, IMAGES = DOCS / "results", DOCS / "images"
@@ -52,12 +55,22 @@ def tree() -> None:
     drawing.matrix(parse.words, parse.marginals.tolist(), parse.heads).save(IMAGES / "parse-arcs.svg")
 
 
+def curves(named: list[str]) -> None:
+    """Validation accuracy against the steps, of runs on sequences."""
+    runs = dict(each.rsplit("=", 1) for each in named)
+    found = {name: tables.accuracies(Path(folder)) for name, folder in runs.items()}
+    sequence_figures.curves(found, RESULTS / "sequences-curves.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("plain", "one", "rough"):
         parser.add_argument(f"--{name}", metavar="RUN")
+    parser.add_argument("--curves", nargs="*", metavar="NAME=RUN", default=[])
     chosen = parser.parse_args()
     tree()
+    if chosen.curves:
+        curves(chosen.curves)
     images = load("mnist")
     packaged(images)
     if chosen.plain and chosen.one and chosen.rough:

@@ -92,11 +92,16 @@ def curve(group: list[Trained]) -> list[tuple[int, float]]:
     """Validation accuracy after each epoch, by the number of steps."""
     found = defaultdict(list)
     for trained in group:
-        with (trained.folder / METRICS).open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["val_accuracy"]:
-                    found[int(row["step"]) + 1].append(float(row["val_accuracy"]))
+        for step, accuracy in accuracies(trained.folder):
+            found[step].append(accuracy)
     return [(step, statistics.mean(values)) for step, values in sorted(found.items())]
+
+
+def accuracies(folder: Path) -> list[tuple[int, float]]:
+    """Validation accuracy of the run in a folder after each epoch, by the number of steps."""
+    with (folder / METRICS).open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["val_accuracy"]]
+    return [(int(row["step"]) + 1, float(row["val_accuracy"])) for row in rows]
 
 
 def _mean(group: list[Trained], name: str) -> float:
