@@ -10,6 +10,7 @@ import torch
 from undirected.cli import main
 from undirected.errors import Diverged, FileError, QueryError
 from undirected.structure.heads import crosses
+from undirected.tasks.folder import read_result, read_settings
 from undirected.tasks.parsing import learner as learners
 from undirected.tasks.parsing.evaluation import evaluate
 from undirected.tasks.parsing.learner import Learner
@@ -109,6 +110,16 @@ def test_training_at_equilibrium(gradient, folder, tmp_path):
     assert 0 <= result.result["test_uas"] <= 1
 
 
+def test_equilibria_begin_after_the_epochs_with_one_sweep():
+    chosen = replace(SMALL, until=1e-3, gradient="implicit", activation="tanh")
+    toy = load_treebank("toy")
+    sweeps = {}
+    for single in (0.0, 0.5):  # without a trainer, the epoch is the first
+        learner = Learner(replace(chosen, single=single), toy).train()
+        sweeps[single] = learner(toy.train[:4]).solution.iterations.max().item()
+    assert sweeps[0.5] == 1 < sweeps[0.0]
+
+
 def test_training_that_diverges_says_what_to_do(folder, tmp_path):  # from the energy, which has no lower bound
     chosen = replace(SMALL, data=str(folder), until=1e-3, learning_rate=0.1, epochs=3, single=0.0, words=30)
     with pytest.raises(Diverged, match=r"no lower bound.*--activation tanh"):
@@ -147,6 +158,21 @@ def test_the_table_is_written_and_what_was_run_is_not_run_again(folder, tmp_path
     assert reproduce(str(folder), most=2, epochs=1, out=tmp_path).rows == table.rows
 
 
+def test_every_process_needs_a_sentence_to_validate(folder, tmp_path):
+    with pytest.raises(QueryError, match="12 dev sentences for 13 processes"):
+        train(replace(SMALL, data=str(folder), devices=13), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_grid_chooses_a_learning_rate_on_the_dev_part(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("undirected.tasks.parsing.tables.Settings", lambda **chosen: replace(SMALL, words=30, **chosen))
+    (row,) = reproduce(str(folder), grid=True, most=1, epochs=1, out=tmp_path).rows
+    runs = [path.parent for path in tmp_path.glob("*/result.json")]
+    found = {read_settings(run, Settings).learning_rate: read_result(run)["val_uas"] for run in runs}
+    assert set(found) == {1e-3, 2e-3, 4e-3}
+    assert found[row["learning rate"]] == max(found.values())
+
+
 def test_pretrained_encoders_get_the_settings_of_the_paper(folder):  # from its published configurations
     found = settings(str(folder), "bert-base-multilingual-cased")
     assert (found.hidden, found.dropout, found.learning_rate, found.epochs, found.clip) == (400, 0.3, 5e-5, 50, 1.0)
@@ -172,6 +198,7 @@ def test_wrong_settings_are_refused_before_any_work(tmp_path):
         {"gradient": "implicit"},
         {"learning_rate": 0.0},
         {"warmup": 0.0},
+        {"size": 4},
         {"until": -1.0},
         {"mix": True},
     ):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest.mock
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,9 @@ import undirected as un
 from tests.tasks.sequences.conftest import small
 from undirected.errors import FileError, QueryError
 from undirected.tasks.sequences.batches import Pieces
+from undirected.tasks.sequences.data import load
 from undirected.tasks.sequences.evaluation import evaluate
+from undirected.tasks.sequences.learner import Learner
 from undirected.tasks.sequences.model import scores, solve
 from undirected.tasks.sequences.run import train
 from undirected.tasks.sequences.settings import Settings
@@ -99,6 +102,26 @@ def test_the_course_is_written_down(trained):
     assert max(scores_) == pytest.approx(trained.result["val_accuracy"])
 
 
+def test_every_process_needs_something_to_learn_from(file, tmp_path):
+    with pytest.raises(QueryError, match="1000 devices"):
+        train(small(file, batch=1000, devices=1000), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_equilibria_begin_after_the_warm_up(file):
+    chosen = small(file, activation="tanh", until=1e-2, gradient="implicit", size=16, iterations=2)
+    data = load(str(file))
+    batch = next(iter(Pieces(data.validation)))
+    asked = {}
+    for warmup in (0.0, 0.5):  # without a trainer, the step is the first
+        learner = Learner(replace(chosen, warmup=warmup), data).train()
+        with unittest.mock.patch("undirected.tasks.sequences.learner.solve", wraps=solve) as spy:
+            learner(batch)
+        asked[warmup] = spy.call_args.kwargs.get("until")
+    assert asked[0.5] is None
+    assert asked[0.0].residual == 1e-2
+
+
 def test_with_tanh_it_learns_at_equilibrium(file, tmp_path):
     more = {
         "activation": "tanh",
@@ -129,6 +152,7 @@ def test_with_tanh_it_learns_at_equilibrium(file, tmp_path):
         ({"clip": 0.0}, "clip"),
         ({"until": 1e-3}, "--activation tanh"),
         ({"gradient": "implicit"}, "give until"),
+        ({"batch": 2, "devices": 3}, "each of 3 devices"),
         ({"until": 1e-3, "activation": "tanh", "order": "random"}, "fixed order"),
     ],
 )
