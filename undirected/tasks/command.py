@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +90,18 @@ def tabulated(reproduce: Callable[..., Table], *words: str) -> Callable[[dict[st
         return Report(table.markdown(), {"table": table.name, "note": table.note, "rows": table.rows})
 
     return run
+
+
+def table_commands(
+    tables: Mapping[str, str], arguments: Callable[[Any], None], reproduce: Callable[..., Table]
+) -> list[Command]:
+    """`undirected reproduce NAME` for each of a task's tables, given with what it shows."""
+    return [
+        Command(
+            ("reproduce", name), summary, f"undirected reproduce {name} --quick", arguments, tabulated(reproduce, name)
+        )
+        for name, summary in tables.items()
+    ]
 
 
 def common_arguments(parser: Any, out: str | None) -> None:

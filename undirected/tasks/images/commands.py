@@ -7,7 +7,7 @@ from typing import Any
 
 from undirected.errors import QueryError
 from undirected.packaged import is_model
-from undirected.tasks.command import Command, Report, common_arguments, table_arguments, tabulated, train_arguments
+from undirected.tasks.command import Command, Report, common_arguments, table_arguments, table_commands, train_arguments
 from undirected.tasks.images.settings import Settings
 from undirected.tasks.table import Table
 
@@ -137,16 +137,7 @@ COMMANDS = [
         _eval_arguments,
         _eval,
     ),
-    *(
-        Command(
-            ("reproduce", name),
-            summary,
-            f"undirected reproduce {name} --quick",
-            _table_arguments,
-            tabulated(_table, name),
-        )
-        for name, summary in TABLES.items()
-    ),
+    *table_commands(TABLES, _table_arguments, _table),
     Command(
         ("classify",),
         "Say what is on pictures of your own.",

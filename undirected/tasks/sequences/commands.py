@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from undirected.tasks.command import Command, Report, common_arguments, table_arguments, tabulated, train_arguments
+from undirected.tasks.command import Command, Report, common_arguments, table_arguments, table_commands, train_arguments
 from undirected.tasks.sequences.settings import Settings
 from undirected.tasks.table import Table
 
@@ -91,14 +91,5 @@ COMMANDS = [
         _eval_arguments,
         _eval,
     ),
-    *(
-        Command(
-            ("reproduce", name),
-            summary,
-            f"undirected reproduce {name} --quick",
-            _table_arguments,
-            tabulated(_table, name),
-        )
-        for name, summary in TABLES.items()
-    ),
+    *table_commands(TABLES, _table_arguments, _table),
 ]
