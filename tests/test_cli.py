@@ -63,6 +63,13 @@ def test_help_is_quick_to_import():
     assert "undirected train images" in out
 
 
+def test_an_untied_network_leaves_its_checkpoints(tmp_path, capsys):  # there is no network to save
+    words = ["train", "images", "--epochs=1", "--batch=64", "--iterations=2", "--tied=false", "--gamma=0", "--quiet"]
+    assert main([*words, f"--out={tmp_path / 'run'}"]) == 0
+    assert capsys.readouterr().out.endswith("run/: settings.yaml, metrics.csv, checkpoints\n")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
 def test_settings_come_from_a_file_and_flags_come_first(tmp_path, capsys):
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump({"gamma": 0.25, "batch": 32, "seed": 7}))

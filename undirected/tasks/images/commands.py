@@ -37,11 +37,11 @@ def _train(chosen: dict[str, Any]) -> Report:
     trained = train(settings, out, resume, progress=not quiet)
     pictures = of_run(trained)
     result = trained.result
+    kept = ["settings.yaml", "metrics.csv", "model.safetensors" if settings.tied else "checkpoints"]
     text = (
         f"test accuracy {result['test_accuracy']:.2%} (validation {result['val_accuracy']:.2%} in epoch "
         f"{result['best_epoch']} of {result['epochs']}), trained in {result['seconds']:.0f} s\n"
-        f"{out}/: settings.yaml, metrics.csv, {'checkpoints, ' if not settings.tied else 'model.safetensors, '}"
-        f"{', '.join(path.name for path in pictures)}"
+        f"{out}/: {', '.join([*kept, *(path.name for path in pictures)])}"
     )
     return Report(text, {"out": out, **result})
 
