@@ -181,6 +181,12 @@ def test_the_command_reads_and_writes_standard_streams(model, monkeypatch, capfd
     assert b"has no sentences" in capfdbinary.readouterr().err
 
 
+def test_a_parser_that_is_refused_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dogs sing\n")))
+    assert main(["parse", str(tmp_path / "none"), f"--out={tmp_path / 'trees'}"]) == 1
+    assert not (tmp_path / "trees").exists()
+
+
 def test_trees_as_json_to_a_folder_in_double_precision(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the dogs sing\n")))
     flags = ["--json", "--k-best=2", "--precision=64", f"--out={tmp_path / 'trees'}"]

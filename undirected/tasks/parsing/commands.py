@@ -101,14 +101,8 @@ def _parse_arguments(parser: Any) -> None:
 def _parse(chosen: dict[str, Any]) -> Stream:
     from undirected.tasks.parsing.stream import parse
 
-    out = chosen.pop("out")
-    if out is None:
-        parse(source=sys.stdin.buffer, target=sys.stdout.buffer, **chosen)
-        return Stream(iter(()))
-    Path(out).mkdir(parents=True, exist_ok=True)
-    with (Path(out) / ("trees.jsonl" if chosen["as_json"] else "trees.conllu")).open("wb") as target:
-        parse(source=sys.stdin.buffer, target=target, **chosen)
-    return Stream(iter([Report(target.name, {"trees": target.name})]))
+    written = parse(source=sys.stdin.buffer, target=sys.stdout.buffer, **chosen).file
+    return Stream(iter(() if written is None else [Report(str(written), {"trees": written})]))
 
 
 COMMANDS = [

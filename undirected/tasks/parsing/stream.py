@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -47,6 +48,7 @@ class Log:
     sentences: int = 0
     words: int = 0
     left_out: int = 0
+    file: Path | None = None  # where the trees are, if not in the target
     _began: float = field(default_factory=time.perf_counter)
     _told: float = field(default_factory=time.perf_counter)
 
@@ -84,10 +86,11 @@ def parse(
     device: str = "cpu",
     precision: str = "32",
     as_json: bool = False,
+    out: Path | None = None,
 ) -> Log:
     """Parse a text or a CoNLL-U file to CoNLL-U, or to a line of JSON for each tree, with drawings if wanted.
 
-    It tells how fast that went.
+    With `out`, trees are written to a file in that folder instead of the target. It tells how fast that went.
     """
     if k_best < 1:
         raise QueryError(f"--k-best must be at least 1, not {k_best}.")
@@ -96,12 +99,15 @@ def parse(
     parser.network.to(place.device, place.dtype)
     page = None if html is None else html.open("w", encoding="utf-8")
     log = Log()
+    if out is not None:  # only now: a parser that is refused leaves nothing behind
+        out.mkdir(parents=True, exist_ok=True)
+        log.file = out / ("trees.jsonl" if as_json else "trees.conllu")
     sentences = enumerate(read(source, trees=False), 1) if conllu else lines(source, log)
     results = parsed(parser, sentences, k_best, chunk=1 if source.isatty() else CHUNK)
-    results = log.count(listed(results, target) if as_json else written(results, target))
-    if svg is not None:
-        results = drawn(results, svg)
-    with place.asking():
+    with place.asking(), nullcontext(target) if log.file is None else log.file.open("wb") as sink:
+        results = log.count(listed(results, sink) if as_json else written(results, sink))
+        if svg is not None:
+            results = drawn(results, svg)
         if page is None:
             deque(results, maxlen=0)
         else:
