@@ -52,7 +52,14 @@ TASKS: dict[str, tuple[Any, Any]] = {
     "sequences": (
         sequence_run.train,
         sequence_settings.Settings(
-            iterations="5", activation="tanh", size=64, batch=64, steps=100, epochs=8, learning_rate=5e-3
+            iterations="5",
+            activation="tanh",
+            size=64,
+            batch=64,
+            steps=100,
+            epochs=8,
+            optimizer="adamw",
+            learning_rate=5e-3,
         ),
     ),
 }

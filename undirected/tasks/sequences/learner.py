@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from undirected.errors import FileError
 from undirected.files import load as load_network
 from undirected.gradients import Gradient, Implicit, OneStep, Unroll
 from undirected.network import UNN
+from undirected.tasks.muon import Muon
 from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.batches import Batches, Pieces
 from undirected.tasks.sequences.data import Batch, Sequences
@@ -26,6 +28,7 @@ RISE = 0.05  #: the share of the steps in which the learning rate rises
 
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"muon": Muon, "adamw": torch.optim.AdamW}
 MOST_SWEEPS = 50  #: on the way to an equilibrium
 
 
@@ -106,9 +109,13 @@ class Learner(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         s = self.settings
-        optimizer = torch.optim.AdamW(self.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
+        optimizer = OPTIMIZERS[s.optimizer](self.parameters(), lr=s.learning_rate, weight_decay=s.weight_decay)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=s.learning_rate, total_steps=self.total_steps, pct_start=RISE
+            optimizer,
+            max_lr=s.learning_rate,
+            total_steps=self.total_steps,
+            pct_start=RISE,
+            cycle_momentum=s.optimizer == "adamw",
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -30,8 +30,9 @@ class Settings:
         epochs: how often the network is validated, each time after so many steps.
         steps: batches in an epoch.
         batch: sequences per step, of all processes together.
+        optimizer: muon, whose steps are as long in every direction of a matrix; or adamw, with a learning rate of its own.
         learning_rate: the peak of the one-cycle schedule.
-        weight_decay: of AdamW.
+        weight_decay: of the optimizer.
         clip: the largest norm of a gradient; longer ones are cut.
         validation: sequences kept from training to choose the best epoch; of a file, a tenth of its lines is kept.
         patience: stop after so many epochs without a better one; 0 goes on to the end.
@@ -55,7 +56,8 @@ class Settings:
     epochs: int = 16
     steps: int = 250
     batch: int = 128
-    learning_rate: float = 2e-3
+    optimizer: Literal["muon", "adamw"] = "muon"
+    learning_rate: float = 3e-3
     weight_decay: float = 0.0
     clip: float = 10.0
     validation: int = 5_000
