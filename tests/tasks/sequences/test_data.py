@@ -121,3 +121,13 @@ def test_what_is_no_text_is_refused(tmp_path):
         load(str(tmp_path / "image.bin"))
     with pytest.raises(FileError, match="neither 'numbers' nor a text file"):
         load(str(tmp_path / "gone.txt"))
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 100])
+def test_parts_of_a_batch_are_the_batch(data, count):
+    batch = data.test.batch(torch.arange(7))
+    parts = batch.parts(count)
+    assert len(parts) == min(count, 7)
+    assert torch.equal(torch.cat([part.tokens for part in parts]), batch.tokens)
+    assert torch.equal(torch.cat([part.lengths for part in parts]), batch.lengths)
+    assert torch.equal(torch.cat([part.targets() for part in parts]), batch.targets())

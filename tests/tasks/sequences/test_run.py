@@ -164,3 +164,15 @@ def test_settings_that_make_no_sense_are_refused(wrong, word):
 def test_a_range_is_tested_in_its_middle():
     assert Settings(iterations="1-5").span == (1, 5)
     assert Settings(iterations=2).span == (2, 2)
+
+
+def test_a_step_draws_several_random_orders(file):
+    data = load(str(file))
+    batch = next(iter(Pieces(data.validation)))
+    for order, count in (("forward-backward", 1), ("random", 2)):
+        learner = Learner(small(file, size=16, order=order), data).train()
+        learner.log = unittest.mock.Mock()
+        with unittest.mock.patch("undirected.tasks.sequences.learner.solve", wraps=solve) as spy:
+            learner.training_step(batch, 0)
+        assert spy.call_count == count
+        assert sum(len(call.args[1]) for call in spy.call_args_list) == len(batch)

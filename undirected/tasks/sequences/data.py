@@ -41,6 +41,15 @@ class Batch:
         lengths = None if self.lengths is None else self.lengths.to(device)
         return Batch(self.tokens.to(device), self.known.to(device), lengths, self.share)
 
+    def parts(self, count: int) -> list[Batch]:
+        """Its sequences in so many parts, as many as there are at most."""
+        index = torch.arange(len(self)).tensor_split(min(count, len(self)))
+        lengths = [None if self.lengths is None else self.lengths[rows] for rows in index]
+        return [
+            Batch(self.tokens[rows], self.known[rows], some, self.share)
+            for rows, some in zip(index, lengths, strict=True)
+        ]
+
     def targets(self) -> Tensor:
         """The missing tokens, one after the other."""
         return self.tokens[~self.known]

@@ -29,6 +29,7 @@ RISE = 0.05  #: the share of the steps in which the learning rate rises
 
 GRADIENTS: dict[str, type[Gradient]] = {"unroll": Unroll, "implicit": Implicit, "one-step": OneStep}
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"muon": Muon, "adamw": torch.optim.AdamW}
+ORDERS_OF_A_STEP = 2  #: drawn at random, each for a part of the batch: a gradient of one order alone has more noise
 MOST_SWEEPS = 50  #: on the way to an equilibrium
 
 
@@ -72,7 +73,8 @@ class Learner(lightning.LightningModule):
         return scores(self.net, batch, solution)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        logits, targets = self(batch), batch.targets()
+        parts = batch.parts(ORDERS_OF_A_STEP if self.settings.order == "random" else 1)
+        logits, targets = torch.cat([self(part) for part in parts]), batch.targets()
         loss = F.cross_entropy(logits, targets)
         self.train_accuracy(logits, targets)
         self.log("loss", loss, prog_bar=True, batch_size=len(batch))
