@@ -139,6 +139,14 @@ def test_with_tanh_it_learns_at_equilibrium(file, tmp_path):
     assert not torch.equal(net.factors["x-q"].weight, first.factors["x-q"].weight)
 
 
+def test_sweeps_are_learned_by_turns_first_but_not_in_random_orders(file):
+    data = load(str(file))
+    for more, expected in (({}, 1), ({"warmup": 0.0}, (3, 3)), ({"order": "random"}, (3, 3))):
+        learner = Learner(small(file, size=16, iterations=3, **more), data)
+        assert learner.train().iterations == expected  # in the first step
+        assert learner.eval().iterations == (3, 3)
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

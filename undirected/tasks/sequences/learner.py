@@ -49,7 +49,7 @@ class Learner(lightning.LightningModule):
 
     @property
     def warming(self) -> bool:
-        return self.training and self.global_step < self.settings.warmup * self.total_steps
+        return self.training and self.global_step < self.settings.warming * self.total_steps
 
     @property
     def iterations(self) -> int | tuple[int, int]:

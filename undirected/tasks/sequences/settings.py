@@ -26,11 +26,12 @@ class Settings:
         activation: of q, k, v and h. identity as in the paper; tanh is bounded, so that sweeps settle.
         size: of each embedding, query, key and value (d).
         start: a network (.safetensors, or the folder of a run) whose weights to begin with; new ones if not given.
-        warmup: the first share of the steps, in which the iterations go from 1 up to k, by turns.
+        warmup: the first share of the steps, in which the iterations go from 1 up to k, by turns. Half if not given;
+            nothing with random orders, since one sweep in such an order rarely finds anything.
         epochs: how often the network is validated, each time after so many steps.
         steps: batches in an epoch.
         batch: sequences per step, of all processes together.
-        optimizer: muon, whose steps are as long in every direction of a matrix; or adamw, with a learning rate of its own.
+        optimizer: muon, whose steps are as long in every direction of a matrix; or adamw.
         learning_rate: the peak of the one-cycle schedule.
         weight_decay: of the optimizer.
         clip: the largest norm of a gradient; longer ones are cut.
@@ -52,12 +53,12 @@ class Settings:
     activation: Literal["identity", "tanh"] = "identity"
     size: int = 256
     start: str = ""
-    warmup: float = 0.5
+    warmup: float | None = None
     epochs: int = 16
     steps: int = 250
     batch: int = 128
     optimizer: Literal["muon", "adamw"] = "muon"
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     weight_decay: float = 0.0
     clip: float = 10.0
     validation: int = 5_000
@@ -76,7 +77,7 @@ class Settings:
             counts=("size", "epochs", "steps", "batch", "validation", "checkpoint_every", "devices"),
             unsigned=("until", "weight_decay", "patience", "seed"),
             positive=("learning_rate", "clip"),
-            shares=("warmup",),
+            shares=("warmup",) if self.warmup is not None else (),
         )
         if self.batch < self.devices:
             raise QueryError(f"a batch of {self.batch} does not give each of {self.devices} devices a sequence.")
@@ -99,6 +100,11 @@ class Settings:
         if not match:
             raise QueryError(f"iterations is a whole number or a range such as 1-5, not {self.iterations!r}.")
         return int(match[1]), int(match[2] or match[1])
+
+    @property
+    def warming(self) -> float:
+        """The share of the steps that are a warm-up."""
+        return (0.0 if self.order == "random" else 0.5) if self.warmup is None else self.warmup
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
