@@ -18,9 +18,9 @@ class Muon(torch.optim.Optimizer):
     """Momentum, made orthogonal: `W <- (1 - rate decay) W - rate 0.2 sqrt(longer side) U V'`, where `U S V'` is it.
 
     An entry then changes by 0.2 rates, as with AdamW. Where a few directions of a matrix have far larger gradients than
-    all others, as when weights are used sweep after sweep, Adam's steps are those directions; here, others move as well.
-    It is `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")`, but computes with the precision of the weights: bfloat16
-    takes fifty times as long as float32 on many CPUs.
+    all others, as when weights are used sweep after sweep, AdamW follows those; here, the others move as well. It is
+    `torch.optim.Muon(adjust_lr_fn="match_rms_adamw")`, but computes with the precision of the weights: bfloat16 takes
+    fifty times as long as float32 on a CPU that has no instructions for it.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
     >>> weight.grad = torch.tensor([[100.0, 0.0], [0.0, 1.0]])
@@ -39,7 +39,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -47,13 +47,16 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.grad is not None:
-                    self._update(weight, group)
+                    self._update(weight, weight.grad, group)
         return loss
 
-    def _update(self, weight: Tensor, group: dict[str, Any]) -> None:
-        mean = self.state[weight].setdefault("momentum", torch.zeros_like(weight))
-        mean.lerp_(weight.grad, 1 - group["momentum"])
-        direction = orthogonal(weight.grad.lerp(mean, group["momentum"]))  # as Nesterov: a step ahead
+    def _update(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[weight]
+        if not state:
+            state["momentum"] = torch.zeros_like(weight)
+        mean = state["momentum"]
+        mean.lerp_(gradient, 1 - group["momentum"])
+        direction = orthogonal(gradient.lerp(mean, group["momentum"]))  # as Nesterov: a step ahead
         weight.mul_(1 - group["lr"] * group["weight_decay"])
         weight.add_(direction, alpha=-0.2 * group["lr"] * max(weight.shape) ** 0.5)
 
