@@ -9,23 +9,21 @@ from undirected.tasks.sequences.data import numbers
 
 def test_a_round_holds_every_question_and_hard_ones_more_often():
     questions = numbers().validation
-    hard = questions.lonely()
     batches = Batches(questions, 1, seed=1, steps=1)
     rows = batches._drawn(0).flatten()
-    assert torch.equal(rows.bincount(), torch.where(hard, 5, 1))
+    assert torch.equal(rows.bincount(), torch.tensor([7, 3, 1])[questions.neighbours()])
     assert not torch.equal(rows, batches._drawn(1).flatten())
     assert Batches(questions, 64, seed=1, steps=1)._drawn(0).shape == (len(rows) // 64, 64)
 
 
-def test_hard_questions_miss_a_token_without_a_known_neighbour():  # from each sequence, token by token
+def test_known_neighbours_are_counted():  # from each sequence, token by token
     questions = numbers().validation.pick(torch.arange(2000))
-    hard = questions.lonely().tolist()
+    fewest = questions.neighbours().tolist()
     for index in range(2000):
         known = questions.batch(torch.tensor([index])).known[0].tolist()
         around = [False, *known, False]
-        lonely = [not known[i] and not around[i] and not around[i + 2] for i in range(len(known))]
-        assert any(lonely) == hard[index]
-    assert 10 < sum(hard) < 200
+        assert fewest[index] == min(around[i] + around[i + 2] for i in range(len(known)) if not known[i])
+    assert set(fewest) == {0, 1, 2}
 
 
 def test_little_is_padded():

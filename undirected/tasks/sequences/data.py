@@ -75,12 +75,12 @@ class Questions:
         """The length of each question's sequence."""
         return self.lengths[self.line.long()]
 
-    def lonely(self) -> Tensor:
-        """Which questions miss a token whose neighbours are both missing, or beyond an end."""
+    def neighbours(self) -> Tensor:
+        """Of each question, how many known neighbours its missing token with the fewest has: 0, 1 or 2."""
         at, last = self.missing.long(), self.sizes().long()[:, None] - 1
-        left = (at == 0) | (at[:, :, None] - 1 == at[:, None, :]).any(2)
-        right = (at == last) | (at[:, :, None] + 1 == at[:, None, :]).any(2)
-        return ((at >= 0) & left & right).any(1)
+        left = (at > 0) & ~(at[:, :, None] - 1 == at[:, None, :]).any(2)
+        right = (at < last) & ~(at[:, :, None] + 1 == at[:, None, :]).any(2)
+        return (left.int() + right.int()).where(at >= 0, 2).amin(1)
 
     def batch(self, index: Tensor | slice) -> Batch:
         """Some questions side by side, as wide as the longest of them."""
