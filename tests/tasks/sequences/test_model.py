@@ -1,12 +1,14 @@
 """Model: the updates written out by hand, and what must not matter."""
 
 import math
+import unittest.mock
 
 import pytest
 import torch
 
 import undirected as un
 from undirected.tasks.run import parameters
+from undirected.tasks.sequences import figures
 from undirected.tasks.sequences.data import Batch
 from undirected.tasks.sequences.model import RANDOM, embeddings, network, scores, sinusoids, solve
 
@@ -95,6 +97,17 @@ def test_every_pass_updates_the_attention():
     assert len(maps) == 4
     for one in maps:
         torch.testing.assert_close(one.sum(-1), torch.ones(3, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("order", "count"), [("forward-backward", 4), ("random", 2)])
+def test_the_attention_is_drawn_in_the_networks_own_order(order, count, tmp_path):
+    net = network(VOCABULARY, longest=9, size=8)
+    net.notes["order"] = order
+    drawn: list[object] = []
+    text = f"{VOCABULARY[0]} ? {VOCABULARY[1]}"
+    with unittest.mock.patch("matplotlib.axes.Axes.imshow", lambda axis, *_, **__: drawn.append(axis)):
+        figures.attention({"net": (net, 2)}, text, tmp_path / "attention.png")
+    assert len(drawn) == len(set(drawn)) == count
 
 
 def test_the_vocabulary_is_saved_with_the_network(tmp_path):

@@ -45,6 +45,12 @@ def test_it_learns_the_days_of_the_week(trained):
     assert evaluate(trained.folder, trained.settings.data).accuracy == pytest.approx(right / count)
 
 
+def test_what_a_finished_run_gave_is_given_again(trained):
+    again = train(trained.settings, trained.folder, resume=True, progress=False)
+    assert same(again.net, trained.net)
+    assert (again.net.notes, again.result) == (trained.net.notes, trained.result)
+
+
 def test_the_same_seed_gives_the_same_weights(file, tmp_path):
     settings = small(file, order="random", iterations="1-3", epochs=1, steps=12)
     once = train(settings, tmp_path / "a", progress=False)

@@ -11,23 +11,27 @@ from matplotlib.figure import Figure
 
 from undirected.network import UNN
 from undirected.tasks.sequences.data import GAP, NUMBERS, Batch, Questions
-from undirected.tasks.sequences.model import solve
+from undirected.tasks.sequences.model import ORDERS, solve
 
 EXAMPLE = "21 22 23 ? 25 26 27 28 29 ? 31 32"
-PASSES = ("forward", "backward")
+PASSES = {"forward-backward": ("forward", "backward"), "random": ("in a random order",)}
 
 
 @torch.no_grad()
 def attention(networks: Mapping[str, tuple[UNN, int]], text: str, path: Path) -> None:
-    """The attention s of a sequence after each half-pass, forward and backward: a row of maps for each network."""
+    """The attention s of a sequence, each time that it is found: a row of maps for each network.
+
+    That is after each half-pass, forward and backward; with random orders, once in a sweep.
+    """
     tokens = text.split()
-    most = 2 * max(iterations for _, iterations in networks.values())
+    most = max(iterations * len(_passes(net)) for net, iterations in networks.values())
     figure = Figure(figsize=(2.6 * most + 0.6, 2.7 * len(networks) + 0.4), layout="constrained")
     axes: Any = figure.subplots(len(networks), most, squeeze=False)
     for line, (name, (net, iterations)) in zip(axes, networks.items(), strict=True):
         numbers = [net.notes["vocabulary"].index(token) if token != GAP else -1 for token in tokens]
         given = torch.tensor([numbers])
-        solution = solve(net, Batch(given.clamp(min=0), given >= 0, None), iterations, trace=True)
+        order = ORDERS[net.notes["order"]]
+        solution = solve(net, Batch(given.clamp(min=0), given >= 0, None), iterations, order, trace=True)
         assert solution.trace is not None
         maps = solution.trace.of("s")
         for place, axis in enumerate(line):
@@ -35,13 +39,19 @@ def attention(networks: Mapping[str, tuple[UNN, int]], text: str, path: Path) ->
                 axis.set_axis_off()
                 continue
             axis.imshow(maps[place][0].cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
-            axis.set_title(f"{name}, {place // 2 + 1} {PASSES[place % 2]}", fontsize=9)
+            sweep, half = divmod(place, len(_passes(net)))
+            axis.set_title(f"{name}, {sweep + 1} {_passes(net)[half]}", fontsize=9)
             axis.set_xticks(range(len(tokens)), tokens, fontsize=6)
             axis.set_yticks(range(len(tokens)), tokens, fontsize=6)
             axis.tick_params(length=0)
     axes[0][0].set_ylabel("row that looks", fontsize=8)
     axes[-1][0].set_xlabel("row looked at", fontsize=8)
     figure.savefig(path, dpi=120)
+
+
+def _passes(net: UNN) -> tuple[str, ...]:
+    """After which parts of a sweep there is a new s."""
+    return PASSES[net.notes["order"]]
 
 
 def example(data: str, questions: Questions, vocabulary: Sequence[str]) -> str:

@@ -38,6 +38,8 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         )
     begin(settings, out, resume)
     learner = Learner(settings, sequences)
+    sweeps = MOST_SWEEPS if settings.until else sum(settings.span) // 2
+    learner.net.notes |= {"iterations": sweeps, "order": settings.order}
     if (out / RESULT).is_file():  # it is done already
         recall(learner, out)
         return Trained(out, settings, learner.net.eval(), sequences, read_result(out))
@@ -49,8 +51,6 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         "parameters": parameters(learner.net),
         **course.as_dict(),
     }
-    sweeps = MOST_SWEEPS if settings.until else sum(settings.span) // 2
-    learner.net.notes |= {"iterations": sweeps, "order": settings.order}
     save(learner.net, out / MODEL)
     write_result(out, result)
     return Trained(out, settings, learner.net.eval(), sequences, result)
