@@ -117,7 +117,7 @@ class Learner(lightning.LightningModule):
             max_lr=s.learning_rate,
             total_steps=self.total_steps,
             pct_start=RISE,
-            cycle_momentum=s.optimizer == "adamw",
+            cycle_momentum=s.optimizer == "adamw",  # Muon's steps are as long whatever the momentum
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
