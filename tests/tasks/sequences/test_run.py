@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_weights(file, tmp_path):
 def test_a_run_killed_in_the_middle_resumes_exactly(file, tmp_path):
     settings = small(file, order="random", iterations="1-2", steps=40, epochs=2, checkpoint_every=5)
     whole = train(settings, tmp_path / "whole", progress=False)
-    words = [f"--{name}={value}" for name, value in settings.as_dict().items() if value != ""]
+    words = [f"--{name}={value}" for name, value in settings.as_dict().items() if value not in ("", None)]
     command = [sys.executable, "-m", "undirected", "train", "sequences", *words, f"--out={tmp_path / 'killed'}"]
     process = subprocess.Popen([*command, "--quiet"], env={**os.environ, "OMP_NUM_THREADS": "1"})
     deadline = time.monotonic() + 120
