@@ -11,7 +11,7 @@ def test_a_round_holds_every_question_and_hard_ones_more_often():
     questions = numbers().validation
     batches = Batches(questions, 1, seed=1, steps=1)
     rows = batches._drawn(0).flatten()
-    assert torch.equal(rows.bincount(), torch.tensor([32, 8, 1])[questions.neighbours()])
+    assert torch.equal(rows.bincount(), torch.tensor([60, 12, 1])[questions.neighbours()])
     assert not torch.equal(rows, batches._drawn(1).flatten())
     assert Batches(questions, 64, seed=1, steps=1)._drawn(0).shape == (len(rows) // 64, 64)
 

@@ -45,3 +45,14 @@ def test_a_table_with_its_figure(name, file, tmp_path, monkeypatch):
     again = tables.reproduce(name, quick=True, out=tmp_path)
     assert again.rows[0]["test accuracy"] == "12.50"
     assert again.rows[1] == table.rows[1]
+
+
+def test_another_activation_has_runs_and_files_of_its_own(file, tmp_path, monkeypatch):
+    wanted = [replace(tables.experiments("sequences-order", 1)[5], size=16, steps=5, batch=8, data=str(file))]
+    monkeypatch.setattr(tables, "experiments", lambda name, epochs: wanted)
+    plain = tables.reproduce("sequences-order", quick=True, out=tmp_path)
+    bounded = tables.reproduce("sequences-order", quick=True, activation="tanh", out=tmp_path)
+    assert "tanh" in bounded.note and "tanh" not in plain.note
+    assert (tmp_path / "sequences-order.csv").exists() and (tmp_path / "sequences-order-tanh.csv").exists()
+    settings = (tmp_path / tables.run_name(replace(wanted[0], activation="tanh")) / "settings.yaml").read_text()
+    assert "activation: tanh" in settings

@@ -12,14 +12,14 @@ from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.data import Batch, Questions
 
 POOL = 32  #: batches that are sorted by length together: little is padded, and a batch is nearly a random one
-TIMES = (32, 8, 1)  #: that a question comes in a round, by the fewest known neighbours of its missing tokens
+TIMES = (60, 12, 1)  #: that a question comes in a round, by the fewest known neighbours of its missing tokens
 
 
 class Batches:
     """Batches for training, without end. Going through them yields `steps` of them; the next time goes on.
 
     In a round, every question comes once, but for a rest. Those with a missing token that has one known neighbour come
-    eight times, those with one that has none 32 times: a network soon finds what lies between two known tokens, and
+    twelve times, those with one that has none sixty times: a network soon finds what lies between two known tokens, and
     most of what it gets wrong is at the ends and in gaps. Every process gets its part of each batch. The state is the
     number of the next step.
     """

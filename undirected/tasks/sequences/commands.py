@@ -67,6 +67,9 @@ def _eval(chosen: dict[str, Any]) -> Report:
 
 
 def _table_arguments(parser: Any) -> None:
+    parser.add_argument(
+        "--activation", type=Literal["identity", "tanh"], default="identity", help="of q, k, v and h in every run"
+    )
     table_arguments(parser, "out/sequences")
 
 

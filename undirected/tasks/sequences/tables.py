@@ -37,34 +37,45 @@ def reproduce(
     quick: bool = False,
     seeds: int | None = None,
     epochs: int | None = None,
+    activation: str = "identity",
     seed: int = 0,
     device: str = "cpu",
     precision: str = "32",
     out: Path | str = "out/sequences",
 ) -> Table:
-    """Run what a table needs and is not there yet; write it as Markdown and CSV, and its figure as PNG."""
+    """Run what a table needs and is not there yet; write it as Markdown and CSV, and its figure as PNG.
+
+    With another activation than the paper's, the files' names end with it.
+    """
     count, length = QUICK if quick else FULL
     count, length = seeds or count, epochs or length
     folder = Path(out)
     runs: list[list[Trained]] = []
     for settings in experiments(name, length):
-        chosen = replace(settings, device=device, precision=precision)  # type: ignore[arg-type]
+        chosen = replace(settings, activation=activation, device=device, precision=precision)  # type: ignore[arg-type]
         every = [replace(chosen, seed=seed + i) for i in range(count)]
         runs.append([train(one, folder / run_name(one), resume=True) for one in every])
-    table = Table(name, note(count, length, quick), [_measured(group) for group in runs])
+    file = f"{name}{_ending(activation)}"
+    table = Table(file, note(count, length, quick, activation), [_measured(group) for group in runs])
     table.write(folder)
-    draw(name, runs, folder / f"{name}.png")
+    draw(name, runs, folder / f"{file}.png")
     return table
 
 
 def run_name(settings: Settings) -> str:
     """A folder for a run, the same for the same experiment."""
-    return f"{settings.order}-k{settings.iterations}-epochs{settings.epochs}-seed{settings.seed}"
+    numbers = f"k{settings.iterations}-epochs{settings.epochs}-seed{settings.seed}"
+    return f"{settings.order}-{numbers}{_ending(settings.activation)}"
 
 
-def note(seeds: int, epochs: int, quick: bool) -> str:
+def _ending(activation: str) -> str:
+    return "" if activation == "identity" else f"-{activation}"
+
+
+def note(seeds: int, epochs: int, quick: bool, activation: str) -> str:
     """What the figures are, and what they are not."""
-    words = f"Missing test tokens found, in %, {seeds} seed{'s' * (seeds > 1)}, {epochs} epochs of 250 steps."
+    words = f"Missing test tokens found, in %, {seeds} seed{'s' * (seeds > 1)}, {epochs} epochs of 250 steps"
+    words += "." if activation == "identity" else f", {activation} for q, k, v and h."
     words += " A quick version: one seed and few steps; the full one has more of both." if quick else ""
     return f"{words} The paper's figures are not beside them: they could not be checked against the paper."
 
