@@ -76,9 +76,11 @@ def train_arguments(parser: Any, settings: type, out: str) -> None:
 
 def table_arguments(parser: Any, out: str) -> None:
     """The flags of a command that runs what a table needs."""
+    from jsonargparse.typing import PositiveInt
+
     parser.add_argument("--quick", action="store_true", help="one seed and few epochs")
-    parser.add_argument("--seeds", type=int | None, default=None, help="how many seeds, from --seed on")
-    parser.add_argument("--epochs", type=int | None, default=None, help="epochs of every run")
+    parser.add_argument("--seeds", type=PositiveInt | None, default=None, help="how many seeds, from --seed on")
+    parser.add_argument("--epochs", type=PositiveInt | None, default=None, help="epochs of every run")
     common_arguments(parser, out)
 
 

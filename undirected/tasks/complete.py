@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,8 @@ def _model_and_what(words: list[str]) -> tuple[str | None, str | None]:
             raise QueryError('too many words: write a sequence in quotes, such as "3 4 ? 6".')
         raise QueryError(f"{words[1]} and {words[2]}: complete one picture at a time.")
     if len(words) == 2:
+        if "?" not in words[0] and os.sep in words[0] and not Path(words[0]).exists():
+            raise QueryError(f"{words[0]}: no such file or folder.")
         if "?" in words[0] or not is_model(words[0]):
             raise QueryError(f"{words[0]}: not a model. Complete one picture, or one sequence in quotes, at a time.")
         return words[0], words[1]
@@ -62,7 +65,7 @@ def _model_and_what(words: list[str]) -> tuple[str | None, str | None]:
 def _is_picture(model: str | None, what: str | None) -> bool:
     """Does the model say so? Without a model: is there such a file, or does it look like one?"""
     if model is None:
-        return what is not None and (Path(what).is_file() or (len(what.split()) == 1 and Path(what).suffix != ""))
+        return what is not None and (_is_file(what) or (len(what.split()) == 1 and Path(what).suffix != ""))
     from undirected.files import load
     from undirected.packaged import locate
     from undirected.tasks.sequences.settings import MODEL
@@ -75,6 +78,13 @@ def _is_picture(model: str | None, what: str | None) -> bool:
     if what is None:
         raise QueryError(f"{model}: a network for pictures. Which one? Give it after the network.")
     return True
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # too long for the name of a file
+        return False
 
 
 def _picture(model: str, picture: Path, chosen: dict[str, Any]) -> Report:

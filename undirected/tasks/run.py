@@ -31,6 +31,7 @@ from undirected.tasks.folder import RunSettings
 from undirected.tasks.folder import read_result as read_result
 from undirected.tasks.folder import read_settings as read_settings
 from undirected.tasks.folder import write_result as write_result
+from undirected.tasks.place import Place
 
 #: A trainer in one process, whoever started it, that keeps nothing.
 ALONE: dict[str, Any] = {
@@ -107,6 +108,7 @@ def begin(settings: RunSettings, out: Path, resume: bool) -> None:
 
     Of several processes that torchrun has started, the first does it.
     """
+    Place.of(settings.device, "32")  # refuses a device that is not there
     if launched() > 1 and int(os.environ["RANK"]) > 0:
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -204,8 +206,11 @@ def fit(module: lightning.LightningModule, batches: Iterable, epochs: int) -> No
 
 def test(module: lightning.LightningModule, pieces: Iterable, device: str, precision: str) -> dict[str, float]:
     """Have a module see everything once, as its `test_step` says; what it logged."""
-    with quiet():
-        (logged,) = trainer(device, precision, **ALONE).test(module, pieces, verbose=False) or ({},)
+    try:
+        with quiet():
+            (logged,) = trainer(device, precision, **ALONE).test(module, pieces, verbose=False) or ({},)
+    except SystemExit:  # Lightning has caught Ctrl-C
+        raise KeyboardInterrupt("The test was not finished. A training run goes on with --resume.") from None
     return dict(logged)
 
 

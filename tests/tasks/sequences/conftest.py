@@ -20,7 +20,7 @@ def file(tmp_path_factory):
 
 def small(file, **more):
     return Settings(
-        **{"data": str(file), "size": 64, "epochs": 3, "steps": 100, "batch": 16, "learning_rate": 0.01, **more}
+        **{"data": str(file), "size": 64, "epochs": 3, "steps": 100, "batch": 16, "learning_rate": 0.02, **more}
     )
 
 

@@ -9,11 +9,12 @@ from undirected.tasks.sequences.data import numbers
 
 def test_a_round_holds_every_question_and_hard_ones_more_often():
     questions = numbers().validation
-    batches = Batches(questions, 1, seed=1, steps=1)
+    assert Batches(questions, 1, seed=1, steps=1)._drawn(0).flatten().sort().values.equal(torch.arange(len(questions)))
+    batches = Batches(questions, 1, seed=1, steps=1, times=(7, 3, 1))
     rows = batches._drawn(0).flatten()
-    assert torch.equal(rows.bincount(), torch.tensor([60, 12, 1])[questions.neighbours()])
+    assert torch.equal(rows.bincount(), torch.tensor([7, 3, 1])[questions.neighbours()])
     assert not torch.equal(rows, batches._drawn(1).flatten())
-    assert Batches(questions, 64, seed=1, steps=1)._drawn(0).shape == (len(rows) // 64, 64)
+    assert Batches(questions, 64, seed=1, steps=1, times=(7, 3, 1))._drawn(0).shape == (len(rows) // 64, 64)
 
 
 def test_known_neighbours_are_counted():  # from each sequence, token by token
@@ -68,7 +69,7 @@ def test_processes_share_a_batch_in_proportion_to_what_misses():
 
 def test_processes_share_the_pieces():
     questions = numbers().validation
-    shared = [Pieces(questions, 333, rank, 2) for rank in range(2)]
+    shared = [Pieces(questions, rank, 2) for rank in range(2)]
     assert [len(list(pieces)) for pieces in shared] == [len(pieces) for pieces in shared]
     found = sum(len(piece.targets()) for pieces in shared for piece in pieces)
     assert found == int((questions.missing >= 0).sum())
@@ -76,8 +77,16 @@ def test_processes_share_the_pieces():
 
 def test_pieces_hold_everything_once():
     questions = numbers().validation
-    pieces = Pieces(questions, 333)
+    pieces = Pieces(questions)
     found = list(pieces)
     assert len(found) == len(pieces)
     assert sum(map(len, found)) == len(questions)
     assert sum(len(piece.targets()) for piece in found) == int((questions.missing >= 0).sum())
+
+
+def test_pieces_are_small_enough_for_memory_and_many_enough_for_random_orders():
+    questions = numbers().validation
+    assert max(piece.tokens.numel() for piece in Pieces(questions)) <= 2400
+    few = questions.pick(torch.arange(7))
+    assert [len(piece) for piece in Pieces(few)] == [1] * 7
+    assert len(Pieces(few, processes=3)) == 2  # each process has something of each piece

@@ -100,6 +100,22 @@ def test_a_file_gives_its_lines(file):
     assert counts == {5}
 
 
+def test_lines_stay_on_their_side_when_the_file_grows(file, tmp_path):
+    def test_lines(text):
+        (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+        data = words(tmp_path / "text.txt")
+        return {tuple(data.vocabulary[i] for i in data.test.lines[j].tolist()) for j in data.test.line.unique().int()}
+
+    lines = [line for line in file.read_text().splitlines() if len(line.split()) == 9] + [
+        " ".join(file.read_text().split()[i : i + 9]) for i in range(60)
+    ]
+    before = test_lines("\n".join(lines))
+    assert test_lines("\n".join(reversed(lines))) == before
+    assert test_lines("\ufeff" + "\r\n".join(lines)) == before  # as some editors write files
+    grown = test_lines("\n".join([*lines, "mon wed mon wed mon wed mon wed mon"]))
+    assert len(grown & before) >= len(before) - 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -5,6 +5,7 @@ import unittest.mock
 
 import pytest
 import torch
+from matplotlib.image import imread
 
 import undirected as un
 from undirected.tasks.run import parameters
@@ -108,6 +109,15 @@ def test_the_attention_is_drawn_in_the_networks_own_order(order, count, tmp_path
     with unittest.mock.patch("matplotlib.axes.Axes.imshow", lambda axis, *_, **__: drawn.append(axis)):
         figures.attention({"net": (net, 2)}, text, tmp_path / "attention.png")
     assert len(drawn) == len(set(drawn)) == count
+
+
+def test_attention_of_any_tokens_and_many_sweeps_makes_a_picture_of_modest_size(tmp_path):
+    net = network([r"$\nope$", "$", "b"], longest=90, size=8, bounded=True)
+    net.notes["order"] = "random"
+    figures.attention({"net": (net, 50)}, " ".join([r"$\nope$", "?", "$"] * 30), tmp_path / "attention.png")
+    height, width, _ = imread(tmp_path / "attention.png").shape
+    assert width < 2500
+    assert height < 500
 
 
 def test_the_vocabulary_is_saved_with_the_network(tmp_path):

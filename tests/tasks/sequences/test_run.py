@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def test_a_run_killed_in_the_middle_resumes_exactly(file, tmp_path):
     assert whole.result["test_accuracy"] == resumed.result["test_accuracy"]
 
 
-def test_gradients_are_clipped(file, tmp_path):  # Adam's first step has the learning rate's size, unless clipped to 0
+def test_gradients_are_clipped(file, tmp_path):  # Muon's steps have the learning rate's size, unless clipped to 0
+    assert Settings().clip == 10
     still = train(small(file, clip=1e-30, epochs=1, steps=10), tmp_path / "a", progress=False)
     moved = train(small(file, epochs=1, steps=10), tmp_path / "b", progress=False)
     begun = train(small(file, epochs=1, steps=10, learning_rate=1e-12), tmp_path / "c", progress=False)
@@ -97,8 +99,59 @@ def test_a_run_can_start_from_a_network(trained, file, tmp_path):
     (tmp_path / "other.txt").write_text(lines)
     with pytest.raises(FileError, match="another vocabulary"):
         train(replace(settings, data=str(tmp_path / "other.txt")), tmp_path / "other", progress=False)
-    with pytest.raises(FileError, match="other shapes"):
+    with pytest.raises(FileError, match=r"rows of 64, not of 16. Add --size 64"):
         train(replace(settings, size=16), tmp_path / "narrow", progress=False)
+    with pytest.raises(FileError, match="no network there"):
+        train(replace(settings, start=str(tmp_path)), tmp_path / "none", progress=False)
+    assert not any((tmp_path / name).exists() for name in ("other", "narrow", "none"))  # what is refused leaves nothing
+
+
+def test_a_start_may_have_read_shorter_lines(trained, file, tmp_path):
+    longer = tmp_path / "longer.txt"
+    longer.write_text(file.read_text() + " ".join(file.read_text().split()[:20]) + "\n")
+    settings = small(longer, start=str(trained.folder), epochs=1, steps=2, learning_rate=1e-12)
+    more = train(settings, tmp_path / "more", progress=False)
+    torch.testing.assert_close(dict(more.net.named_parameters()), dict(trained.net.named_parameters()))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20])  # a twentieth of 20 steps is one
+def test_few_steps_are_enough(file, tmp_path, steps):
+    assert train(small(file, size=16, epochs=1, steps=steps), tmp_path / "run", progress=False).result["epochs"] == 1
+
+
+def test_a_file_that_has_changed_is_not_gone_on_with(file, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text(file.read_text())
+    settings = small(mine, size=16, epochs=1, steps=10, checkpoint_every=5)
+    train(settings, tmp_path / "run", progress=False)
+    (tmp_path / "run" / "result.json").unlink()
+    mine.write_text(file.read_text() + "mon holiday wed\n")
+    with pytest.raises(FileError, match="has changed since this run began"):
+        train(settings, tmp_path / "run", resume=True, progress=False)
+
+
+def test_a_finished_run_needs_no_checkpoints(trained, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(trained.folder, copy)
+    shutil.rmtree(copy / "checkpoints")
+    assert same(train(trained.settings, copy, resume=True, progress=False).net, trained.net)
+
+
+def test_a_device_that_is_not_there_is_refused(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(QueryError, match="there is no GPU here"):
+        train(small(file, device="gpu"), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_stopped_while_it_is_tested(file, tmp_path):
+    settings = small(file, size=16, epochs=1, steps=5)
+    with (
+        unittest.mock.patch.object(Learner, "on_test_epoch_start", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt, match="goes on with --resume"),
+    ):
+        train(settings, tmp_path / "run", progress=False)
+    assert train(settings, tmp_path / "run", resume=True, progress=False).result["epochs"] == 1
 
 
 def test_the_course_is_written_down(trained):
@@ -175,14 +228,21 @@ def test_settings_that_make_no_sense_are_refused(wrong, word):
         Settings(**wrong)
 
 
-def test_a_range_is_tested_in_its_middle():
-    assert Settings(iterations="1-5").span == (1, 5)
-    assert Settings(iterations=2).span == (2, 2)
+def test_a_range_is_tested_in_its_middle(file, tmp_path):
+    settings = small(file, size=16, iterations="1-5", epochs=1, steps=3)
+    with unittest.mock.patch("undirected.tasks.sequences.learner.solve", wraps=solve) as spy:
+        net = train(settings, tmp_path / "run", progress=False).net
+    assert net.notes["iterations"] == 3
+    tested = spy.call_args_list[-1].args  # a range, of which a solve in eval mode takes the middle
+    with torch.inference_mode():
+        found, expected = (solve(net, tested[1], k)["x"] for k in (tested[2], 3))
+    assert torch.equal(found, expected)
+    assert Settings(iterations=2).iterations == "2"
 
 
 def test_a_step_draws_several_random_orders(file):
     data = load(str(file))
-    batch = next(iter(Pieces(data.validation)))
+    batch = data.validation.batch(torch.arange(9))
     for order, count in (("forward-backward", 1), ("random", 2)):
         learner = Learner(small(file, size=16, order=order), data).train()
         learner.log = unittest.mock.Mock()

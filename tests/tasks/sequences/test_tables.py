@@ -52,7 +52,9 @@ def test_another_activation_has_runs_and_files_of_its_own(file, tmp_path, monkey
     monkeypatch.setattr(tables, "experiments", lambda name, epochs: wanted)
     plain = tables.reproduce("sequences-order", quick=True, out=tmp_path)
     bounded = tables.reproduce("sequences-order", quick=True, activation="tanh", out=tmp_path)
-    assert "tanh" in bounded.note and "tanh" not in plain.note
-    assert (tmp_path / "sequences-order.csv").exists() and (tmp_path / "sequences-order-tanh.csv").exists()
+    assert "tanh" in bounded.note
+    assert "tanh" not in plain.note
+    assert (tmp_path / "sequences-order.csv").exists()
+    assert (tmp_path / "sequences-order-tanh.csv").exists()
     settings = (tmp_path / tables.run_name(replace(wanted[0], activation="tanh")) / "settings.yaml").read_text()
     assert "activation: tanh" in settings

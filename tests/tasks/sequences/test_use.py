@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,7 +43,8 @@ def test_completion_says_what_the_network_says(trained, completer):  # from a so
 
 def test_the_days_are_found(completer):
     found = completer.complete(LINES)
-    assert [one.found[0].token for one in found].count("tue") + [one.found[0].token for one in found].count("sat") >= 3
+    expected = ("tue", "wed", "sat", "sat")
+    assert sum(one.found[0].token == day for one, day in zip(found, expected, strict=True)) >= 3
     assert str(found[0]).split("\t")[0].split()[:1] == ["mon"]
 
 
@@ -51,6 +53,11 @@ def test_a_stream_gives_a_line_for_a_line_and_needs_no_end(completer):
     found = list(itertools.islice(completer.stream(endless, batch=8), 40))
     whole = completer.complete(LINES)
     assert [one.tokens for one in found] == [one.tokens for one in whole] * 10
+
+
+def test_a_stream_may_begin_with_a_mark_of_its_encoding(completer):
+    marked = [f"\ufeff{LINES[0]}", *LINES[1:]]
+    assert list(completer.stream(marked)) == list(completer.stream(LINES))
 
 
 @pytest.mark.parametrize(
@@ -88,9 +95,19 @@ def test_networks_of_other_kinds_are_refused(tmp_path):
 def test_evaluation_needs_the_network_s_own_tokens(trained):
     with pytest.raises(FileError, match="knows other tokens than numbers"):
         evaluate(trained.folder)
+    with pytest.raises(QueryError, match="--iterations 0: must be at least 1"):
+        evaluate(trained.folder, trained.settings.data, iterations=0)
     found = evaluate(trained.folder, trained.settings.data, iterations=2, order="random")
     assert found.count == int((trained.sequences.test.missing >= 0).sum())
     assert (found.iterations, found.order) == (2, "random")
+
+
+def test_evaluation_needs_lines_that_the_network_can_read(trained, tmp_path):
+    days = Path(trained.settings.data).read_text()
+    longer = tmp_path / "longer.txt"
+    longer.write_text(days + " ".join(days.split()[:20]) + "\n")
+    with pytest.raises(FileError, match=r"reads up to 9 tokens, and .* has a line of 20"):
+        evaluate(trained.folder, str(longer))
 
 
 def test_the_command_completes_a_sequence(trained, capsys):
@@ -118,11 +135,13 @@ def test_the_command_reads_lines_from_standard_input(trained, capsys, monkeypatc
     [
         (["mon", "?", "wed"], "in quotes"),
         (["mon ?", "tue ?"], "not a model"),
+        (["no/such/run", "tue ?"], "no/such/run: no such file or folder"),
+        (["1 " * 300 + "?"], "301 tokens; this network reads up to 24"),
         (["mon ? wed", "--hide", "top"], "--hide: is for pictures"),
     ],
 )
 def test_wrong_calls_say_what_to_write(trained, words, message, capsys):
-    model = [] if "not a model" in message or "quotes" in message else [str(trained.folder)]
+    model = [str(trained.folder)] if "--hide" in words else []
     assert main(["complete", *model, *words]) == 1
     assert message in capsys.readouterr().err
 

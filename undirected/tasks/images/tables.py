@@ -87,7 +87,7 @@ def run_name(settings: Settings) -> str:
 def note(data: str, seeds: int, epochs: int, quick: bool) -> str:
     """What the figures are, and what they are not."""
     words = f"Test accuracy on {data} in %, {seeds} seed{'s' * (seeds > 1)}, {epochs} epochs."
-    words += " A quick version: one seed and few epochs; the full one has more of both." if quick else ""
+    words += f" A quick version: the full one has {FULL[0]} seeds and {FULL[1]} epochs." if quick else ""
     return f"{words} The paper's figures are not beside them: they could not be checked against the paper."
 
 

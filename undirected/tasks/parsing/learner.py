@@ -19,6 +19,7 @@ from undirected.tasks.parsing.parser import Parser, ways
 from undirected.tasks.parsing.sentence import Sentence
 from undirected.tasks.parsing.settings import Settings
 from undirected.tasks.parsing.treebank import Treebank
+from undirected.tasks.schedule import rise
 from undirected.tasks.seeds import generator
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Learner(lightning.LightningModule):
             optimizer,
             max_lr=[float(group["lr"]) for group in groups],  # type: ignore[arg-type]
             total_steps=steps,
-            pct_start=s.warmup,
+            pct_start=rise(s.warmup, steps),
             anneal_strategy="linear" if trained else "cos",
             cycle_momentum=not trained,
         )

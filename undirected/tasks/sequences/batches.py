@@ -12,24 +12,31 @@ from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.data import Batch, Questions
 
 POOL = 32  #: batches that are sorted by length together: little is padded, and a batch is nearly a random one
-TIMES = (60, 12, 1)  #: that a question comes in a round, by the fewest known neighbours of its missing tokens
+PIECE = 2_400  #: tokens that are solved together without gradients
+FEWEST = 50  #: pieces: where orders are drawn at random, each has its own
 
 
 class Batches:
     """Batches for training, without end. Going through them yields `steps` of them; the next time goes on.
 
-    In a round, every question comes once, but for a rest. Those with a missing token that has one known neighbour come
-    twelve times, those with one that has none sixty times: a network soon finds what lies between two known tokens, and
-    most of what it gets wrong is at the ends and in gaps. Every process gets its part of each batch. The state is the
-    number of the next step.
+    In a round, every question comes once, but for a rest; or as often as `times` says: first, those with a missing
+    token that has no known neighbour, then with one that has one, then all others. Every process gets its part of each
+    batch. The state is the number of the next step.
     """
 
     def __init__(
-        self, questions: Questions, batch: int, seed: int, steps: int, rank: int = 0, processes: int = 1
+        self,
+        questions: Questions,
+        batch: int,
+        seed: int,
+        steps: int,
+        rank: int = 0,
+        processes: int = 1,
+        times: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         self.questions, self.batch, self.seed, self.steps = questions, min(batch, len(questions)), seed, steps
         self.rank, self.processes = rank, processes
-        self._index = torch.arange(len(questions)).repeat_interleave(torch.tensor(TIMES)[questions.neighbours()])
+        self._index = torch.arange(len(questions)).repeat_interleave(torch.tensor(times)[questions.neighbours()])
         self.step = 0
         self._round, self._rows = -1, torch.empty(0)
 
@@ -68,13 +75,15 @@ class Batches:
 
 
 class Pieces:
-    """All questions once, by their length, in large pieces; every process gets its part of each piece."""
+    """All questions once, by their length, in pieces of like size; every process gets its part of each piece."""
 
-    def __init__(self, questions: Questions, size: int = 1000, rank: int = 0, processes: int = 1) -> None:
-        self.questions, self.size, self.rank, self.processes = questions, size, rank, processes
+    def __init__(self, questions: Questions, rank: int = 0, processes: int = 1) -> None:
+        self.questions, self.rank, self.processes = questions, rank, processes
 
     def __len__(self) -> int:
-        return -(-len(self.questions) // self.size)
+        count = len(self.questions)
+        fitting = max(1, PIECE // int(self.questions.sizes().max()))
+        return min(max(-(-count // fitting), FEWEST), count // self.processes)
 
     def __iter__(self) -> Iterator[Batch]:
         # All processes have as many pieces, since what is drawn at random is drawn anew for each.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ CHOICES = 32  #: of the missing positions, for each line of a file
 MOST_TOKENS = 512  #: in a line of a file
 FEWEST_LINES = 10
 SPLIT = 2022  #: the seed that decides what is for testing, whatever the run's own seed
+#: How often a question about the numbers comes in a round of training, by the fewest known neighbours of its gaps.
+TIMES = (60, 12, 1)
 
 
 @dataclass  # not frozen: Lightning copies batches and puts other tensors into the copies
@@ -77,10 +80,12 @@ class Questions:
 
     def neighbours(self) -> Tensor:
         """Of each question, how many known neighbours its missing token with the fewest has: 0, 1 or 2."""
-        at, last = self.missing.long(), self.sizes().long()[:, None] - 1
-        left = (at > 0) & ~(at[:, :, None] - 1 == at[:, None, :]).any(2)
-        right = (at < last) & ~(at[:, :, None] + 1 == at[:, None, :]).any(2)
-        return (left.int() + right.int()).where(at >= 0, 2).amin(1)
+        at, last = self.missing.long().sort(1).values, self.sizes().long()[:, None] - 1
+        known = (at > 0).int() + (at < last).int()
+        side_by_side = ((at[:, :-1] >= 0) & (at[:, 1:] == at[:, :-1] + 1)).int()
+        known[:, 1:] -= side_by_side
+        known[:, :-1] -= side_by_side
+        return known.where(at >= 0, 2).amin(1)
 
     def batch(self, index: Tensor | slice) -> Batch:
         """Some questions side by side, as wide as the longest of them."""
@@ -100,9 +105,17 @@ class Sequences:
     name: str
     vocabulary: tuple[str, ...]
     longest: int
+    times: tuple[int, int, int]  # that a question of `train` comes in a round, by its known neighbours
     train: Questions
     validation: Questions
     test: Questions
+
+    def fingerprint(self) -> str:
+        """The same for the same sequences and tokens."""
+        of = hashlib.sha256("\n".join(self.vocabulary).encode())
+        for part in (self.train, self.validation, self.test):
+            of.update(part.lines.numpy().tobytes() + part.line.numpy().tobytes() + part.missing.numpy().tobytes())
+        return of.hexdigest()
 
 
 def load(data: str, validation: int = 10_000) -> Sequences:
@@ -139,9 +152,9 @@ def numbers(validation: int = 10_000) -> Sequences:
     every = Questions(torch.cat(runs), torch.cat(lengths), torch.cat(line), torch.cat(padded))
     order = torch.randperm(len(every), generator=generator(SPLIT))
     test, rest = order.split([int(TEST * len(every)), len(every) - int(TEST * len(every))])
-    chosen = (rest[validation:], rest[:validation], test)
+    chosen = [every.pick(index) for index in (rest[validation:], rest[:validation], test)]
     vocabulary = tuple(str(number + 1) for number in range(HIGHEST))
-    return Sequences(NUMBERS, vocabulary, LONGEST, *(every.pick(index) for index in chosen))
+    return Sequences(NUMBERS, vocabulary, LONGEST, TIMES, *chosen)
 
 
 def words(path: Path) -> Sequences:
@@ -149,6 +162,7 @@ def words(path: Path) -> Sequences:
 
     Of each line, up to a tenth of the positions are missing, in every way or in 32 that a fixed seed has drawn. A tenth
     of the lines is for testing, another one to choose the best epoch by; their tokens belong to the vocabulary too.
+    Which lines these are depends on what they say and not on their place: where lines are added, few change sides.
     """
     lines = list(dict.fromkeys(_lines(path)))
     if len(lines) < FEWEST_LINES:
@@ -164,7 +178,8 @@ def words(path: Path) -> Sequences:
         row[: len(line)] = torch.tensor([number[token] for token in line], dtype=kind)
     lengths = torch.tensor([len(line) for line in lines], dtype=torch.int16)
     source = generator(SPLIT)
-    order = torch.randperm(len(lines), generator=source)
+    digests = [hashlib.sha256(f"{SPLIT} {' '.join(line)}".encode()).digest() for line in lines]
+    order = torch.tensor(sorted(range(len(lines)), key=digests.__getitem__))
     part = math.ceil(TEST * len(lines))
     splits = []
     for index in (order[2 * part :], order[part : 2 * part], order[:part]):
@@ -173,7 +188,7 @@ def words(path: Path) -> Sequences:
         most = gaps(longest)
         padded = [torch.nn.functional.pad(one, (0, most - one.shape[1]), value=-1) for one in missing]
         splits.append(Questions(tokens, lengths, which, torch.cat(padded)))
-    return Sequences(str(path), vocabulary, longest, *splits)
+    return Sequences(str(path), vocabulary, longest, (1, 1, 1), *splits)
 
 
 def gaps(n: int) -> int:
@@ -206,7 +221,7 @@ def drawn_choices(n: int, source: torch.Generator, count: int = CHOICES) -> Tens
 
 def _lines(path: Path) -> Sequence[tuple[str, ...]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise FileError(f"{path}: is no text file in UTF-8.") from None
     lines = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -14,15 +13,16 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from undirected.equilibrium import Tolerance
 from undirected.errors import FileError
-from undirected.files import load as load_network
 from undirected.gradients import Gradient, Implicit, OneStep, Unroll
 from undirected.network import UNN
 from undirected.tasks.muon import Muon
+from undirected.tasks.schedule import rise
 from undirected.tasks.seeds import generator
 from undirected.tasks.sequences.batches import Batches, Pieces
 from undirected.tasks.sequences.data import Batch, Sequences
-from undirected.tasks.sequences.model import ORDERS, network, scores, solve
-from undirected.tasks.sequences.settings import MODEL, Settings
+from undirected.tasks.sequences.model import ORDERS, embeddings, network, scores, solve
+from undirected.tasks.sequences.settings import Settings
+from undirected.tasks.sequences.use import open_model
 
 RISE = 0.05  #: the share of the steps in which the learning rate rises
 
@@ -104,10 +104,12 @@ class Learner(lightning.LightningModule):
 
     def train_dataloader(self) -> Batches:
         s = self.settings
-        return Batches(self.sequences.train, s.batch, s.seed, s.steps, self.global_rank, s.devices)
+        return Batches(
+            self.sequences.train, s.batch, s.seed, s.steps, self.global_rank, s.devices, self.sequences.times
+        )
 
     def val_dataloader(self) -> Pieces:
-        return Pieces(self.sequences.validation, rank=self.global_rank, processes=self.settings.devices)
+        return Pieces(self.sequences.validation, self.global_rank, self.settings.devices)
 
     def configure_optimizers(self) -> Any:
         s = self.settings
@@ -116,10 +118,17 @@ class Learner(lightning.LightningModule):
             optimizer,
             max_lr=s.learning_rate,
             total_steps=self.total_steps,
-            pct_start=RISE,
+            pct_start=rise(RISE, self.total_steps),
             cycle_momentum=s.optimizer == "adamw",  # Muon's steps are as long whatever the momentum
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["data"] = self.sequences.fingerprint()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if checkpoint["data"] != self.sequences.fingerprint():
+            raise FileError(f"{self.sequences.name}: has changed since this run began. Begin another with --out.")
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         self.clip_gradients(optimizer, self.settings.clip, "norm")
@@ -129,14 +138,11 @@ def model(settings: Settings, sequences: Sequences) -> UNN:
     """A new network, or that of a run to start from."""
     net = network(sequences.vocabulary, sequences.longest, settings.size, settings.activation == "tanh")
     if settings.start:
-        path = Path(settings.start)
-        begun = load_network(path / MODEL if path.is_dir() else path)
-        if begun.notes.get("vocabulary") != net.notes["vocabulary"]:
-            raise FileError(f"--start {path}: has another vocabulary than {sequences.name}.")
-        try:
-            net.load_state_dict(begun.state_dict())
-        except RuntimeError:
-            raise FileError(
-                f"--start {path}: not a network for {sequences.name}: its weights have other shapes."
-            ) from None
+        begun = open_model(settings.start)
+        if begun.notes["vocabulary"] != net.notes["vocabulary"]:
+            raise FileError(f"--start {settings.start}: has another vocabulary than {sequences.name}.")
+        size = embeddings(begun).shape[1]
+        if size != settings.size:
+            raise FileError(f"--start {settings.start}: has rows of {size}, not of {settings.size}. Add --size {size}.")
+        net.load_state_dict(dict(begun.named_parameters()), strict=False)  # positions have no weights, however many
     return net

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from undirected.errors import QueryError
+from undirected.files import load as load_network
 from undirected.files import save
 from undirected.network import UNN
-from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, recall, test, write_result
+from undirected.tasks.run import RESULT, begin, launched, learn, parameters, read_result, test, write_result
 from undirected.tasks.sequences.batches import Pieces
 from undirected.tasks.sequences.data import Sequences, load
 from undirected.tasks.sequences.learner import MOST_SWEEPS, Learner
@@ -36,13 +37,12 @@ def train(settings: Settings, out: Path, resume: bool = False, progress: bool = 
         raise QueryError(
             f"{settings.data}: {fewest} questions to learn from or validate, {settings.devices} processes."
         )
-    begin(settings, out, resume)
     learner = Learner(settings, sequences)
+    begin(settings, out, resume)  # what is refused above leaves no run behind
     sweeps = MOST_SWEEPS if settings.until else sum(settings.span) // 2
     learner.net.notes |= {"iterations": sweeps, "order": settings.order}
     if (out / RESULT).is_file():  # it is done already
-        recall(learner, out)
-        return Trained(out, settings, learner.net.eval(), sequences, read_result(out))
+        return Trained(out, settings, load_network(out / MODEL).eval(), sequences, read_result(out))
     course = learn(learner, settings, out, progress)
     tested = test(learner, Pieces(sequences.test), settings.device, settings.precision)
     result = {

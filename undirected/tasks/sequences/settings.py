@@ -46,7 +46,7 @@ class Settings:
     """
 
     data: str = "numbers"
-    iterations: str = "1"
+    iterations: int | str = "1"
     order: Literal["forward-backward", "random"] = "forward-backward"
     until: float = 0.0
     gradient: Literal["unroll", "implicit", "one-step"] = "unroll"
@@ -96,7 +96,7 @@ class Settings:
     @property
     def span(self) -> tuple[int, int]:
         """The fewest and the most iterations."""
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", self.iterations)
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.iterations))
         if not match:
             raise QueryError(f"iterations is a whole number or a range such as 1-5, not {self.iterations!r}.")
         return int(match[1]), int(match[2] or match[1])

@@ -76,7 +76,7 @@ def note(seeds: int, epochs: int, quick: bool, activation: str) -> str:
     """What the figures are, and what they are not."""
     words = f"Missing test tokens found, in %, {seeds} seed{'s' * (seeds > 1)}, {epochs} epochs of 250 steps"
     words += "." if activation == "identity" else f", {activation} for q, k, v and h."
-    words += " A quick version: one seed and few steps; the full one has more of both." if quick else ""
+    words += f" A quick version: the full one has {FULL[0]} seeds and {FULL[1]} epochs." if quick else ""
     return f"{words} The paper's figures are not beside them: they could not be checked against the paper."
 
 

@@ -64,6 +64,13 @@ def fits(net: UNN) -> bool:
     return set(net.variables) == VARIABLES and "vocabulary" in net.notes
 
 
+def longest(net: UNN) -> int:
+    """How many tokens it reads at most: its table of positions has no more."""
+    shift = net.factors["x-q"].shift
+    assert shift is not None
+    return len(shift["x"])
+
+
 class Completer:
     """A network with its vocabulary, ready to be asked.
 
@@ -87,9 +94,7 @@ class Completer:
         net = open_model(model)
         self.net = net.to(self.place.device, self.place.dtype)
         self.vocabulary: list[str] = net.notes["vocabulary"]
-        shift = net.factors["x-q"].shift
-        assert shift is not None
-        self.longest = len(shift["x"])  # the table of positions
+        self.longest = longest(net)
         self.iterations = iterations or int(net.notes["iterations"])
         self.order = ORDERS[net.notes["order"]]
         self._numbers = {token: number for number, token in enumerate(self.vocabulary)}
@@ -122,6 +127,8 @@ class Completer:
         """A sequence in each line, which may go on without end; empty lines are left out."""
         waiting: list[list[int]] = []
         for number, line in zip(count(1), lines, strict=False):
+            if number == 1:
+                line = line.removeprefix("\ufeff")  # as some editors begin a file in UTF-8
             if not line.strip():
                 continue
             try:
