@@ -17,6 +17,7 @@ import lightning
 import torch
 import yaml
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch import nn
@@ -31,7 +32,6 @@ from undirected.tasks.folder import RunSettings
 from undirected.tasks.folder import read_result as read_result
 from undirected.tasks.folder import read_settings as read_settings
 from undirected.tasks.folder import write_result as write_result
-from undirected.tasks.place import Place
 
 #: A trainer in one process, whoever started it, that keeps nothing.
 ALONE: dict[str, Any] = {
@@ -108,7 +108,8 @@ def begin(settings: RunSettings, out: Path, resume: bool) -> None:
 
     Of several processes that torchrun has started, the first does it.
     """
-    Place.of(settings.device, "32")  # refuses a device that is not there
+    if settings.device == "gpu" and not (CUDAAccelerator.is_available() or MPSAccelerator.is_available()):
+        raise QueryError("--device gpu: there is no GPU here. Use cpu or auto.")
     if launched() > 1 and int(os.environ["RANK"]) > 0:
         return
     out.mkdir(parents=True, exist_ok=True)

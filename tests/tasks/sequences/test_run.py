@@ -138,7 +138,8 @@ def test_a_finished_run_needs_no_checkpoints(trained, tmp_path):
 
 
 def test_a_device_that_is_not_there_is_refused(file, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("CUDAAccelerator", "MPSAccelerator"):
+        monkeypatch.setattr(f"undirected.tasks.run.{name}.is_available", lambda: False)
     with pytest.raises(QueryError, match="there is no GPU here"):
         train(small(file, device="gpu"), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
