@@ -207,6 +207,16 @@ def test_sweeps_are_learned_by_turns_first_but_not_in_random_orders(file):
         assert learner.eval().iterations == (3, 3)
 
 
+def test_hard_questions_are_repeated_of_the_numbers_alone(file):
+    learner = Learner(small(file, size=16), load(str(file)))
+    assert len(learner.train_dataloader()._index) == len(learner.sequences.train)
+    hard = [
+        len(Learner(Settings(size=16, activation=activation), load("numbers")).train_dataloader()._index)
+        for activation in ("identity", "tanh")
+    ]
+    assert len(load("numbers").train) < hard[0] < hard[1]
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

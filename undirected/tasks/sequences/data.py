@@ -24,8 +24,6 @@ CHOICES = 32  #: of the missing positions, for each line of a file
 MOST_TOKENS = 512  #: in a line of a file
 FEWEST_LINES = 10
 SPLIT = 2022  #: the seed that decides what is for testing, whatever the run's own seed
-#: How often a question about the numbers comes in a round of training, by the fewest known neighbours of its gaps.
-TIMES = (60, 12, 1)
 
 
 @dataclass  # not frozen: Lightning copies batches and puts other tensors into the copies
@@ -105,7 +103,6 @@ class Sequences:
     name: str
     vocabulary: tuple[str, ...]
     longest: int
-    times: tuple[int, int, int]  # that a question of `train` comes in a round, by its known neighbours
     train: Questions
     validation: Questions
     test: Questions
@@ -154,7 +151,7 @@ def numbers(validation: int = 10_000) -> Sequences:
     test, rest = order.split([int(TEST * len(every)), len(every) - int(TEST * len(every))])
     chosen = [every.pick(index) for index in (rest[validation:], rest[:validation], test)]
     vocabulary = tuple(str(number + 1) for number in range(HIGHEST))
-    return Sequences(NUMBERS, vocabulary, LONGEST, TIMES, *chosen)
+    return Sequences(NUMBERS, vocabulary, LONGEST, *chosen)
 
 
 def words(path: Path) -> Sequences:
@@ -188,7 +185,7 @@ def words(path: Path) -> Sequences:
         most = gaps(longest)
         padded = [torch.nn.functional.pad(one, (0, most - one.shape[1]), value=-1) for one in missing]
         splits.append(Questions(tokens, lengths, which, torch.cat(padded)))
-    return Sequences(str(path), vocabulary, longest, (1, 1, 1), *splits)
+    return Sequences(str(path), vocabulary, longest, *splits)
 
 
 def gaps(n: int) -> int:
