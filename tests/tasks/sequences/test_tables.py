@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from undirected.cli import main
 from undirected.tasks.sequences import tables
 from undirected.tasks.sequences.commands import TABLES
 
@@ -58,3 +59,11 @@ def test_another_activation_has_runs_and_files_of_its_own(file, tmp_path, monkey
     assert (tmp_path / "sequences-order-tanh.csv").exists()
     settings = (tmp_path / tables.run_name(replace(wanted[0], activation="tanh")) / "settings.yaml").read_text()
     assert "activation: tanh" in settings
+
+
+@pytest.mark.parametrize("flag", ["--seeds", "--epochs"])
+def test_no_seeds_and_no_epochs_are_refused(flag, capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "sequences-order", flag, "0", "--out", str(tmp_path / "table")])
+    assert flag in capsys.readouterr().err
+    assert not (tmp_path / "table").exists()

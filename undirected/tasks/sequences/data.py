@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -107,6 +108,7 @@ class Sequences:
     validation: Questions
     test: Questions
 
+    @cached_property
     def fingerprint(self) -> str:
         """The same for the same sequences and tokens."""
         of = hashlib.sha256("\n".join(self.vocabulary).encode())
